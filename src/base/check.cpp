@@ -1,0 +1,15 @@
+#include "base/check.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace nibble {
+
+void check_failed(const char* file, int line, const char* condition, const std::string& values) {
+  std::fprintf(stderr, "nibble: broken invariant at %s:%d: %s (%s)\n", file, line, condition,
+               values.c_str());
+  std::fflush(stderr);
+  std::abort();
+}
+
+}  // namespace nibble
