@@ -5,9 +5,16 @@ find_package(spdlog REQUIRED)
 find_package(simdjson REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(CLI11 REQUIRED)
-find_package(prometheus-cpp REQUIRED COMPONENTS core)
 find_package(Boost 1.81 REQUIRED)  # headers only: Asio and Beast
+
+# By hand: the packaged CMake file insists on curl, civetweb and zlib, for parts of the library not used here.
+find_path(NIBBLE_PROMETHEUS_INCLUDE prometheus/registry.h REQUIRED)
+find_library(NIBBLE_PROMETHEUS_CORE prometheus-cpp-core REQUIRED)
+add_library(prometheus-cpp::core UNKNOWN IMPORTED GLOBAL)
+set_target_properties(prometheus-cpp::core PROPERTIES
+  IMPORTED_LOCATION ${NIBBLE_PROMETHEUS_CORE}
+  INTERFACE_INCLUDE_DIRECTORIES ${NIBBLE_PROMETHEUS_INCLUDE})
+
 if(NIBBLE_TESTS)
   find_package(GTest REQUIRED)
-  include(GoogleTest)
 endif()

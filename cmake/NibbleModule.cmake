@@ -20,33 +20,83 @@ function(nibble_module name)
     target_include_directories(nibble_${name} INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
     target_link_libraries(nibble_${name} INTERFACE ${modules} ${ARG_LINK})
   endif()
-  if(NIBBLE_TESTS AND tests)
+  if(tests)
     nibble_test(${name}_test SOURCES ${tests} DEPENDS ${name})
   endif()
-  if(NIBBLE_FUZZ)
-    foreach(source ${fuzzers})
-      get_filename_component(target ${source} NAME_WE)
-      nibble_fuzz(${target} ${source} ${name})
-    endforeach()
-  endif()
+  foreach(source ${fuzzers})
+    get_filename_component(target ${source} NAME_WE)
+    nibble_fuzz(${target} SOURCES ${source} DEPENDS ${name})
+  endforeach()
 endfunction()
 
-# nibble_test(TARGET SOURCES ... DEPENDS modules...): a GoogleTest executable, each case known to ctest.
+# Labels choose what runs where:
+#   unit golden server package   everywhere, with NIBBLE_TEST_SHORT=1 under the sanitizers
+#   browser                      not under the sanitizers
+#   long                         `make test-long` only
+#   threads                      also under ThreadSanitizer: the tests in this list, and nibble_pytest(... THREADS)
+set(NIBBLE_THREAD_TESTS base_test ops_cpu_test engine_test sched_test api_test)
+add_custom_target(thread_tests)  # what the tsan preset builds
+add_custom_target(fuzz_targets)  # what the fuzz preset builds
+
+# nibble_test(TARGET SOURCES ... [DEPENDS modules...] [LINK ...] [LABELS ...]): a GoogleTest executable, and one ctest
+# test: a process for each case would load the same checkpoint hundreds of times.
 function(nibble_test target)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINK" ${ARGN})
+  if(NOT NIBBLE_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINK;LABELS" ${ARGN})
   list(TRANSFORM ARG_DEPENDS PREPEND nibble_)
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
   add_executable(${target} ${ARG_SOURCES})
-  target_link_libraries(${target} PRIVATE ${ARG_DEPENDS} ${ARG_LINK} nibble_flags GTest::gtest GTest::gmock GTest::gtest_main)
+  target_link_libraries(${target} PRIVATE ${ARG_DEPENDS} ${ARG_LINK} nibble_flags
+    GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${target} PRIVATE NIBBLE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     NIBBLE_BINARY_DIR="${PROJECT_BINARY_DIR}")
   add_test(NAME ${target} COMMAND ${target})
-  set_tests_properties(${target} PROPERTIES LABELS unit)
+  if(target IN_LIST NIBBLE_THREAD_TESTS)
+    list(APPEND ARG_LABELS threads)
+    add_dependencies(thread_tests ${target})
+  endif()
+  set_tests_properties(${target} PROPERTIES LABELS "${ARG_LABELS}")
 endfunction()
 
-# nibble_fuzz(TARGET SOURCE MODULE): libFuzzer with ASan and UBSan; corpus in tests/fuzz/corpus/TARGET.
-function(nibble_fuzz target source module)
-  add_executable(${target} ${source})
-  target_link_libraries(${target} PRIVATE nibble_${module} nibble_flags)
-  target_compile_options(${target} PRIVATE -fsanitize=fuzzer,address,undefined)
-  target_link_options(${target} PRIVATE -fsanitize=fuzzer,address,undefined)
+# nibble_pytest(NAME FILES ... [LABELS ...] [THREADS]): pytest files that drive the built executable, whose path is in
+# NIBBLE_BINARY. A run in which every case is skipped counts as skipped, one that finds no case as failed.
+function(nibble_pytest name)
+  if(NOT NIBBLE_TESTS OR NOT TARGET nibble)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "THREADS" "" "FILES;LABELS" ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS server)
+  endif()
+  list(TRANSFORM ARG_FILES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  add_test(NAME ${name}
+    COMMAND ${NIBBLE_PYTHON} -m pytest -q -rs -p no:cacheprovider
+      --junitxml=${PROJECT_BINARY_DIR}/results/${name}.xml ${ARG_FILES}
+    WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+  if(ARG_THREADS)
+    list(APPEND ARG_LABELS threads)
+    add_dependencies(thread_tests nibble)
+  endif()
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${ARG_LABELS}"
+    ENVIRONMENT "NIBBLE_BINARY=$<TARGET_FILE:nibble>;PYTHONDONTWRITEBYTECODE=1"
+    SKIP_REGULAR_EXPRESSION "(^|\n)[0-9]+ skipped in ")
+endfunction()
+
+# nibble_fuzz(TARGET SOURCES ... DEPENDS modules...): a libFuzzer executable; seeds in tests/fuzz/corpus/TARGET.
+function(nibble_fuzz target)
+  if(NOT NIBBLE_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINK" ${ARGN})
+  list(TRANSFORM ARG_DEPENDS PREPEND nibble_)
+  add_executable(${target} ${ARG_SOURCES})
+  target_link_libraries(${target} PRIVATE ${ARG_DEPENDS} ${ARG_LINK} nibble_flags)
+  target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+  add_dependencies(fuzz_targets ${target})
 endfunction()

@@ -4,17 +4,17 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-# The packaged binary finds the libraries that travel with it; a build tree uses the system's.
-set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
-# Release keeps assertions of the standard library off but NIBBLE_CHECK on.
+# No NDEBUG: assertions of the libraries stay on, as NIBBLE_CHECK does.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
 
+# One cache serves every clone and build folder: paths below the source folder are made relative before hashing.
 find_program(NIBBLE_CCACHE ccache)
 if(NIBBLE_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${NIBBLE_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${NIBBLE_CCACHE})
 endif()
 find_program(NIBBLE_MOLD mold)
 if(NIBBLE_MOLD)
@@ -28,10 +28,23 @@ target_compile_options(nibble_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow
 if(NIBBLE_WERROR)
   target_compile_options(nibble_flags INTERFACE -Werror)
 endif()
-if(NIBBLE_SANITIZE STREQUAL "address")
-  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
-  add_link_options(-fsanitize=address,undefined)
+
+# Sanitizers are directory options, not nibble_flags: one object without them hides what it does.
+if(NIBBLE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "NIBBLE_FUZZ needs clang++, found ${CMAKE_CXX_COMPILER_ID}: use the preset `fuzz`")
+  endif()
+  # fuzzer-no-link everywhere: without it libFuzzer sees nothing of the libraries under test.
+  set(sanitizers -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
+elseif(NIBBLE_SANITIZE STREQUAL "address")
+  set(sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all)
 elseif(NIBBLE_SANITIZE STREQUAL "thread")
-  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
-  add_link_options(-fsanitize=thread)
+  set(sanitizers -fsanitize=thread)
+elseif(NOT NIBBLE_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "NIBBLE_SANITIZE is `${NIBBLE_SANITIZE}`; expected `address`, `thread` or nothing")
+endif()
+if(sanitizers)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g1")
+  add_compile_options(${sanitizers} -fno-omit-frame-pointer)
+  add_link_options(${sanitizers})
 endif()
