@@ -1,0 +1,89 @@
+// Attention over window rows and compressed entries (deepseek-v4.md 3).
+#pragma once
+
+#include "ops/batch.h"
+#include "ops/rope.h"
+#include "ops/row_pool.h"
+#include "tensor/view.h"
+
+namespace nibble::ops {
+
+// q[n][h] *= rsqrt(mean(q[n][h]^2) + eps), then RoPE on the last channels at the row's position
+// (3.1, 3.2), in place. Release: bf16 after the norm and after the rotation.
+struct QueryNormRopeArgs {
+  Batch batch;
+  tensor::View q;  // in, out [n, H, hd]
+  float eps = 0.0f;
+  RopeTable rope;
+};
+
+// row = rope(rms_norm(kv[n]) * norm) at the row's position into the window ring. Release: bf16
+// after the norm and after the rotation; then whatever the row format rounds.
+struct WindowInsertArgs {
+  Batch batch;
+  tensor::View kv;    // [n, hd]
+  tensor::View norm;  // [hd] F32
+  float eps = 0.0f;
+  RopeTable rope;
+  RowPool window;
+};
+
+// Feeds tokens to a compressor and writes each entry that they close (3.5 ratio 128; 3.6 ratio 4,
+// overlapping).
+//   gates are stored with ape[position mod ratio] added; entry w closes with position ratio * w +
+//   ratio - 1: e[d] = sum_j softmax_j(z_j[d]) c_j[d] over the tokens of window w (not overlapping),
+//   or over the first halves of window w - 1 and the second halves of window w (overlapping; window
+//   -1 is absent) row = rope(rms_norm(e) * norm) at position ratio * w
+// Release: bf16 before the norm, after it and after the rotation; then whatever the row format
+// rounds (kFp4Index applies the Hadamard rotation first).
+struct CompressArgs {
+  Batch batch;
+  tensor::View values;  // [n, W] F32: wkv x; W = width, or 2 * width when overlapping
+  tensor::View gates;   // [n, W] F32: wgate x, without ape
+  tensor::View ape;     // [ratio, W] F32
+  tensor::View norm;    // [width] F32
+  float eps = 0.0f;
+  RopeTable rope;
+  int ratio = 0;
+  bool overlap = false;
+  StatePool state;
+  RowPool entries;  // width channels
+};
+
+// The lightning indexer's choice (3.7): score(t, w) = sum_h weights[t][h] * relu(q[t][h] . key[w])
+// over the visible entries w < floor((t + 1) / ratio); the `topk` largest, ties to the lower entry.
+// When no more than topk are visible, all of them. q is rotated here (RoPE at the row's position;
+// release: bf16), and Hadamard-rotated and rounded to the FP4 grid when the key pool is kFp4Index.
+// weights already carry the factor hd^-0.5 * heads^-0.5 when the caller wants it: a positive factor
+// does not change the choice, so none is applied.
+struct IndexSelectArgs {
+  Batch batch;
+  tensor::View q;        // in, destroyed [n, Hi, width]
+  tensor::View weights;  // [n, Hi]
+  RopeTable rope;
+  int ratio = 0;
+  RowPool keys;
+  int topk = 0;
+  tensor::View selected;  // out I32 [n, topk]: ascending entry ids, -1 after the last
+};
+
+// o[n][h] = unrotate(sum_j p_j row_j), p = softmax over the keys with the head's sink in the
+// denominator (3.3, 3.4). Keys of the query at position t, in this order: window rows max(0, t -
+// window + 1) .. t, then the compressed entries: the selected ones, or all visible when `selected`
+// is empty. The order of the sums is the order of the keys. Release: p is rounded to bf16 before
+// the sum over rows (the denominator is not), o to bf16, and again after unrotation.
+struct SparseAttentionArgs {
+  Batch batch;
+  tensor::View q;  // [n, H, hd], rotated
+  RowPool window_rows;
+  int window = 0;         // keys, the query's own included
+  RowPool entries;        // may be empty: sliding attention only
+  int ratio = 0;          // of the entries
+  tensor::View selected;  // I32 [n, topk] or empty
+  tensor::View sink;      // [H] F32
+  float scale = 0.0f;     // hd^-0.5
+  RopeTable rope;
+  tensor::View o;  // out [n, H, hd]
+};
+
+}  // namespace nibble::ops

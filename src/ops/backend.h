@@ -1,0 +1,81 @@
+// The op contract: one class a backend, one method an op. The argument headers state shapes, orders
+// and rounding.
+//
+// Thread: all calls come from the engine's thread. Failure: a violated contract is a NIBBLE_CHECK;
+// ops do not fail otherwise.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/attention.h"
+#include "ops/embed.h"
+#include "ops/hyper_connection.h"
+#include "ops/linear.h"
+#include "ops/moe.h"
+#include "ops/numerics.h"
+#include "ops/rms_norm.h"
+
+namespace nibble::ops {
+
+enum class OpKind {
+  kEmbed,
+  kLinear,
+  kGroupedLinear,
+  kHyperConnection,
+  kAttention,
+  kIndexer,
+  kCompressor,
+  kRouter,
+  kExperts
+};
+
+// Which implementation serves an op on weights of a format, and on which unit of the processor.
+struct KernelInfo {
+  std::string name;  // "cpu.linear.avx2"
+  std::string unit;  // "tensor core", "vector" or "scalar"
+};
+
+class Backend {
+ public:
+  explicit Backend(Numerics numerics) : numerics_(numerics) {}
+  virtual ~Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  const Numerics& numerics() const { return numerics_; }
+  virtual std::string description() const = 0;  // "cpu (AVX2, 2 threads)"
+  virtual KernelInfo kernel(OpKind op, quant::Format format) const = 0;
+
+  // Memory of the backend; lives as long as the backend. allocate() zero-fills.
+  virtual tensor::View allocate(tensor::DType dtype, const tensor::Shape& shape) = 0;
+  virtual Matrix upload(quant::HostMatrix matrix) = 0;
+  virtual tensor::View upload(std::span<const float> values, const tensor::Shape& shape) = 0;
+  virtual tensor::View upload(std::span<const std::int32_t> values, const tensor::Shape& shape) = 0;
+  // Copies a F32 or I32 view to the host; all earlier ops have finished when it returns.
+  virtual void download(const tensor::View& view, std::span<std::byte> host) = 0;
+
+  virtual void embed(const EmbedArgs& args) = 0;
+  virtual void rms_norm(const RmsNormArgs& args) = 0;
+  virtual void linear(const LinearArgs& args) = 0;
+  virtual void grouped_linear(const GroupedLinearArgs& args) = 0;
+  virtual void hc_boundary(const HcBoundaryArgs& args) = 0;
+  virtual void hc_expand(const HcExpandArgs& args) = 0;
+  virtual void hc_head(const HcHeadArgs& args) = 0;
+  virtual void stream_add(const StreamAddArgs& args) = 0;
+  virtual void query_norm_rope(const QueryNormRopeArgs& args) = 0;
+  virtual void window_insert(const WindowInsertArgs& args) = 0;
+  virtual void compress(const CompressArgs& args) = 0;
+  virtual void index_select(const IndexSelectArgs& args) = 0;
+  virtual void sparse_attention(const SparseAttentionArgs& args) = 0;
+  virtual void route(const RouteArgs& args) = 0;
+  virtual void routed_experts(const RoutedExpertsArgs& args) = 0;
+
+ private:
+  Numerics numerics_;
+};
+
+}  // namespace nibble::ops

@@ -1,0 +1,29 @@
+// The rows of one step: tokens of one or more sequences, each sequence's tokens next to each other.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "nibble/types.h"
+
+namespace nibble::ops {
+
+// `rows` tokens of the sequence in cache slot `slot`, at positions position .. position + rows - 1,
+// in rows first_row .. first_row + rows - 1 of every activation. A slot occurs at most once in a
+// batch.
+struct Segment {
+  std::int32_t first_row = 0;
+  std::int32_t rows = 0;
+  std::int32_t slot = 0;
+  std::int32_t position = 0;
+};
+
+// Borrowed for the length of one step. Segments cover the rows in order, without gaps.
+struct Batch {
+  std::span<const TokenId> ids;  // [rows]
+  std::span<const Segment> segments;
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(ids.size()); }
+};
+
+}  // namespace nibble::ops

@@ -1,0 +1,98 @@
+// Queries, window rows, sparse attention (deepseek-v4.md 3.1 to 3.4).
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ops/ref/ref_backend.h"
+#include "ops/ref/rounding.h"
+
+namespace nibble::ops::ref {
+
+void RefBackend::query_norm_rope(const QueryNormRopeArgs& a) {
+  const std::int64_t heads = a.q.shape[1], hd = a.q.shape[2];
+  check_shape(a.q, {a.batch.rows(), heads, hd}, "query.q");
+  for (const Segment& seg : a.batch.segments)
+    for (std::int64_t i = 0; i < seg.rows; ++i)
+      for (std::int64_t h = 0; h < heads; ++h) {
+        float* q = a.q.f32() + ((seg.first_row + i) * heads + h) * hd;
+        rms_norm_row(q, nullptr, hd, a.eps, q);
+        if (numerics().release) bf16_round(q, hd);
+        rope_row(q, hd, seg.position + i, a.rope, 1.0f);
+        if (numerics().release) bf16_round(q, hd);
+      }
+}
+
+void RefBackend::window_insert(const WindowInsertArgs& a) {
+  const std::int64_t hd = a.window.width;
+  check_shape(a.kv, {a.batch.rows(), hd}, "window.kv");
+  check_shape(a.norm, {hd}, "window.norm");
+  std::vector<float> row(static_cast<std::size_t>(hd));
+  for (const Segment& seg : a.batch.segments)
+    for (std::int64_t i = 0; i < seg.rows; ++i) {
+      const std::int64_t position = seg.position + i;
+      rms_norm_row(a.kv.f32() + (seg.first_row + i) * hd, a.norm.f32(), hd, a.eps, row.data());
+      if (numerics().release) bf16_round(row.data(), hd);
+      rope_row(row.data(), hd, position, a.rope, 1.0f);
+      if (numerics().release) bf16_round(row.data(), hd);
+      store_row(a.window, seg.slot, position % a.window.rows_per_slot, row.data());
+    }
+}
+
+void RefBackend::sparse_attention(const SparseAttentionArgs& a) {
+  const std::int64_t heads = a.q.shape[1], hd = a.q.shape[2];
+  check_shape(a.q, {a.batch.rows(), heads, hd}, "attention.q");
+  check_shape(a.o, {a.batch.rows(), heads, hd}, "attention.o");
+  check_shape(a.sink, {heads}, "attention.sink");
+  const bool release = numerics().release;
+  for (const Segment& seg : a.batch.segments)
+    for (std::int64_t i = 0; i < seg.rows; ++i) {
+      const std::int64_t t = seg.position + i, n = seg.first_row + i;
+      // The keys of this query as fp32 rows, in the canonical order.
+      std::vector<float> keys;
+      const auto add = [&](const RowPool& pool, std::int64_t row) {
+        keys.resize(keys.size() + static_cast<std::size_t>(hd));
+        load_row(pool, seg.slot, row, keys.data() + keys.size() - hd);
+      };
+      const std::int64_t first = std::max<std::int64_t>(0, t - a.window + 1);
+      NIBBLE_CHECK(t - first < a.window_rows.rows_per_slot, "window ring of {} rows",
+                   a.window_rows.rows_per_slot);
+      for (std::int64_t p = first; p <= t; ++p) add(a.window_rows, p % a.window_rows.rows_per_slot);
+      if (!a.selected.empty()) {
+        const std::int64_t topk = a.selected.shape[1];
+        for (std::int64_t j = 0; j < topk && a.selected.i32()[n * topk + j] >= 0; ++j)
+          add(a.entries, a.selected.i32()[n * topk + j]);
+      } else if (!a.entries.empty()) {
+        for (std::int64_t w = 0; w < (t + 1) / a.ratio; ++w) add(a.entries, w);
+      }
+      const std::int64_t count = static_cast<std::int64_t>(keys.size()) / hd;
+      std::vector<float> p(static_cast<std::size_t>(count));
+      for (std::int64_t h = 0; h < heads; ++h) {
+        const float* q = a.q.f32() + (n * heads + h) * hd;
+        const float sink = a.sink.f32()[h];
+        float top = sink;  // included, so that a sink far above the scores cannot overflow
+        for (std::int64_t j = 0; j < count; ++j) {
+          float dot = 0.0f;
+          for (std::int64_t d = 0; d < hd; ++d)
+            dot += q[d] * keys[static_cast<std::size_t>(j * hd + d)];
+          p[static_cast<std::size_t>(j)] = dot * a.scale;
+          top = std::max(top, dot * a.scale);
+        }
+        float sum = std::exp(sink - top);
+        for (float& s : p) sum += s = std::exp(s - top);
+        float* o = a.o.f32() + (n * heads + h) * hd;
+        std::fill(o, o + hd, 0.0f);
+        for (std::int64_t j = 0; j < count; ++j) {
+          const float weight =
+              release ? bf16_round(p[static_cast<std::size_t>(j)]) : p[static_cast<std::size_t>(j)];
+          for (std::int64_t d = 0; d < hd; ++d)
+            o[d] += weight * keys[static_cast<std::size_t>(j * hd + d)];
+        }
+        for (std::int64_t d = 0; d < hd; ++d) o[d] /= sum;
+        if (release) bf16_round(o, hd);
+        rope_row(o, hd, t, a.rope, -1.0f);
+        if (release) bf16_round(o, hd);
+      }
+    }
+}
+
+}  // namespace nibble::ops::ref
