@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <span>
@@ -31,18 +32,21 @@ std::int64_t row_bytes(Format format, std::int64_t cols);
 std::int64_t data_bytes(Format format, std::int64_t rows, std::int64_t cols);
 std::int64_t scale_bytes(Format format, std::int64_t rows, std::int64_t cols);
 
-// Owned, uninitialised bytes that start on a 64-byte boundary (a cache line, an AVX-512 register).
-// Move only; size 0 is legal.
+// Owned, uninitialised bytes that start on a 64-byte boundary (a cache line, an AVX-512 register)
+// and are followed by 64 zero bytes, so a vector load at the very end stays inside. Move only; size
+// 0 is legal and owns nothing.
 class AlignedBytes {
  public:
   static constexpr std::size_t kAlignment = 64;
+  static constexpr std::size_t kTailBytes = 64;
 
   AlignedBytes() = default;
-  explicit AlignedBytes(std::size_t size)
-      : data_(size == 0
-                  ? nullptr
-                  : static_cast<std::byte*>(::operator new (size, std::align_val_t{kAlignment}))),
-        size_(size) {}
+  explicit AlignedBytes(std::size_t size) : size_(size) {
+    if (size == 0) return;
+    data_.reset(
+        static_cast<std::byte*>(::operator new (size + kTailBytes, std::align_val_t{kAlignment})));
+    std::memset(data_.get() + size, 0, kTailBytes);
+  }
   AlignedBytes(AlignedBytes&& other) noexcept : data_(std::move(other.data_)), size_(other.size_) {
     other.size_ = 0;
   }
@@ -93,5 +97,11 @@ HostMatrix make_host_matrix(Format format, std::int64_t rows, std::int64_t cols)
 // out[cols] = row `row` of the matrix as fp32: the scalar specification every kernel is checked
 // against.
 void decode_row(const HostMatrix& matrix, std::int64_t row, std::span<float> out);
+
+// values [rows, cols], row-major and finite, rounded to the format's grid: bf16 to nearest even,
+// FP8 and MXFP4 with the smallest power-of-two scale that does not saturate. For converters and
+// tests; loading a checkpoint never rounds.
+HostMatrix encode_matrix(Format format, std::int64_t rows, std::int64_t cols,
+                         std::span<const float> values);
 
 }  // namespace nibble::quant
