@@ -1,4 +1,5 @@
-// Unicode classes as the `tokenizers` library's regular expressions see them (tools/unicode/make_tables.py).
+// Unicode classes as the `tokenizers` library's regular expressions see them
+// (tools/unicode/make_tables.py).
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ enum ClassBit : std::uint8_t {
   kWhitespace = 32,
 };
 
-// The class bits of a code point; 0 above U+10FFFF. One table lookup; the table (1.1 MB) is made on first use.
+// The class bits of a code point; 0 above U+10FFFF. One table lookup; the table (1.1 MB) is made on
+// first use.
 std::uint8_t class_bits(char32_t code_point);
 
 }  // namespace nibble::text

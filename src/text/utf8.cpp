@@ -8,8 +8,9 @@ namespace {
 
 constexpr char32_t kReplacement = 0xFFFD;
 
-// What a lead byte promises: the sequence's length and the range its second byte must lie in (the Unicode standard's
-// table of well-formed sequences; the narrow ranges exclude overlong forms, surrogates and values above U+10FFFF).
+// What a lead byte promises: the sequence's length and the range its second byte must lie in (the
+// Unicode standard's table of well-formed sequences; the narrow ranges exclude overlong forms,
+// surrogates and values above U+10FFFF).
 struct Lead {
   int bytes = 0;  // 0: no lead byte
   unsigned char second_min = 0x80;
@@ -29,7 +30,8 @@ Lead lead_of(unsigned char byte) {
   return {0};
 }
 
-// Bytes of `text`'s front that are a valid start of one sequence, and whether the sequence is complete.
+// Bytes of `text`'s front that are a valid start of one sequence, and whether the sequence is
+// complete.
 struct Prefix {
   int bytes = 0;
   bool complete = false;

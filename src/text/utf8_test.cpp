@@ -39,7 +39,8 @@ TEST(Utf8, FirstErrorIsPlaced) {
   EXPECT_EQ(first_invalid_utf8(""), std::nullopt);
 }
 
-// One replacement for each maximal invalid part: the same counts as Python's bytes.decode("utf-8", "replace").
+// One replacement for each maximal invalid part: the same counts as Python's bytes.decode("utf-8",
+// "replace").
 TEST(Utf8, LossyReplacesMaximalParts) {
   const std::string r = "\xEF\xBF\xBD";
   EXPECT_EQ(lossy_utf8("a\x80\x80z"), "a" + r + r + "z");
