@@ -16,11 +16,11 @@ struct EngineOptions {
   DeviceKind device = DeviceKind::kAuto;
   Activations activations = Activations::kAuto;
   KvDtype kv_dtype = KvDtype::kAuto;
-  int threads = 0;            // CPU threads; 0: one per core this process may use
-  int max_model_len = 0;      // tokens per sequence; 0: the config's max_position_embeddings
-  int max_waiting = 256;      // requests that may wait; one more is refused with kResourceExhausted
-  int prefill_chunk = 256;    // prompt tokens per step
-  bool draft = true;          // use the checkpoint's MTP block where there is one
+  int threads = 0;          // CPU threads; 0: one per core this process may use
+  int max_model_len = 0;    // tokens per sequence; 0: the config's max_position_embeddings
+  int max_waiting = 256;    // requests that may wait; one more is refused with kResourceExhausted
+  int prefill_chunk = 256;  // prompt tokens per step
+  bool draft = true;        // use the checkpoint's MTP block where there is one
 };
 
 // One row of the start-up table: which kernel serves a kind of layer.
@@ -34,9 +34,9 @@ struct KernelChoice {
 };
 
 struct ModelInfo {
-  std::string name;         // the folder's last component
+  std::string name;  // the folder's last component
   int vocab_size = 0;
-  int max_model_len = 0;    // tokens
+  int max_model_len = 0;  // tokens
   TokenId bos_token = 0;
   TokenId eos_token = 0;
   std::int64_t weight_bytes = 0;
@@ -47,7 +47,8 @@ struct ModelInfo {
   std::string fingerprint;  // changes when kernels, rounding or batch policy do
   bool drafting = false;
   std::vector<KernelChoice> kernels;
-  std::vector<std::string> notes;  // one line each, for the log: contradictions, drafting absent, ...
+  std::vector<std::string>
+      notes;  // one line each, for the log: contradictions, drafting absent, ...
 };
 
 // Counters and gauges; a consistent snapshot.
@@ -62,12 +63,13 @@ struct EngineStats {
   std::uint64_t steps = 0;
 };
 
-// Thread safety: every method may be called from any thread. One scheduler thread inside owns sequences, caches and the
-// batch; the others only send values to it.
+// Thread safety: every method may be called from any thread. One scheduler thread inside owns
+// sequences, caches and the batch; the others only send values to it.
 class Engine {
  public:
-  // Loads and checks the checkpoint, then runs one forward pass. Throws Error (CheckpointError for a refused folder).
-  // `progress` (may be null) is called on the loading thread with a fraction in [0, 1].
+  // Loads and checks the checkpoint, then runs one forward pass. Throws Error (CheckpointError for
+  // a refused folder). `progress` (may be null) is called on the loading thread with a fraction in
+  // [0, 1].
   static std::unique_ptr<Engine> load(const EngineOptions& options,
                                       const std::function<void(double)>& progress = nullptr);
   virtual ~Engine() = default;  // cancels what is left and joins the scheduler thread
@@ -75,15 +77,17 @@ class Engine {
   virtual const ModelInfo& info() const = 0;
   virtual EngineStats stats() const = 0;
 
-  // Queues a request. kInvalidArgument: empty prompt, an id outside the vocabulary, prompt + max_tokens beyond
-  // max_model_len (message says both numbers). kResourceExhausted: the waiting queue is full. kUnavailable: stopping.
+  // Queues a request. kInvalidArgument: empty prompt, an id outside the vocabulary, prompt +
+  // max_tokens beyond max_model_len (message says both numbers). kResourceExhausted: the waiting
+  // queue is full. kUnavailable: stopping.
   virtual Result<std::monostate> submit(Request request) = 0;
 
-  // Ends a request within one step; its last event has finished == kCancelled. Unknown or finished ids are ignored.
+  // Ends a request within one step; its last event has finished == kCancelled. Unknown or finished
+  // ids are ignored.
   virtual void cancel(RequestId id) = 0;
 
-  // Called on the scheduler thread after new events were queued; must not block and must not call the engine.
-  // Set once, before the first submit.
+  // Called on the scheduler thread after new events were queued; must not block and must not call
+  // the engine. Set once, before the first submit.
   virtual void on_events(std::function<void()> notify) = 0;
 
   // Moves all queued events out, oldest first (may be empty).

@@ -1,7 +1,7 @@
 // The three kinds of failure (docs/architecture.md, "Failures"):
-//   a broken invariant            NIBBLE_CHECK, src/base/check.h: prints values and stops the process
-//   load, configuration, device   throws nibble::Error, which carries the exit code it stands for
-//   what a caller can expect      Result<T> with a short list of codes
+//   a broken invariant            NIBBLE_CHECK, src/base/check.h: prints values and stops the
+//   process load, configuration, device   throws nibble::Error, which carries the exit code it
+//   stands for what a caller can expect      Result<T> with a short list of codes
 #pragma once
 
 #include <stdexcept>
@@ -14,7 +14,8 @@ namespace nibble {
 // Process exit codes: 0 asked-for stop, 1 failed, 2 bad usage, 3 refused checkpoint.
 enum class ExitCode : int { kOk = 0, kFailed = 1, kUsage = 2, kRefusedCheckpoint = 3 };
 
-// Thrown while loading or configuring. The message names the file, tensor or key, what was expected and what was found.
+// Thrown while loading or configuring. The message names the file, tensor or key, what was expected
+// and what was found.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode exit_code, const std::string& message)

@@ -1,4 +1,5 @@
-// The shared nouns: what a client asks for and what comes back, in tokens. No text, no JSON, no tensors.
+// The shared nouns: what a client asks for and what comes back, in tokens. No text, no JSON, no
+// tensors.
 #pragma once
 
 #include <cstdint>
@@ -35,10 +36,11 @@ struct SamplingParams {
 };
 
 struct Request {
-  RequestId id = 0;  // unique among the requests alive; chosen by the caller
+  RequestId id = 0;             // unique among the requests alive; chosen by the caller
   std::vector<TokenId> prompt;  // at least one token, every id inside the vocabulary
   SamplingParams sampling;
-  bool prompt_logprobs = false;  // log-probabilities of the prompt's own tokens (with sampling.logprobs alternatives)
+  bool prompt_logprobs =
+      false;  // log-probabilities of the prompt's own tokens (with sampling.logprobs alternatives)
 };
 
 struct TokenLogprob {
@@ -63,11 +65,13 @@ struct Usage {
   int accepted_tokens = 0;
 };
 
-// What the engine says about a request; events of one request arrive in order, and exactly one has `finished` set.
+// What the engine says about a request; events of one request arrive in order, and exactly one has
+// `finished` set.
 struct Event {
   RequestId request = 0;
   std::vector<GeneratedToken> prompt;  // once, before any token, when prompt_logprobs was asked for
-  std::vector<GeneratedToken> tokens;  // newly generated; an end-of-sequence token is not among them
+  std::vector<GeneratedToken>
+      tokens;  // newly generated; an end-of-sequence token is not among them
   std::optional<FinishReason> finished;
   Status error;  // meaningful when finished == kError
   Usage usage;   // so far

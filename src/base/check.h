@@ -1,4 +1,5 @@
-// NIBBLE_CHECK(condition, "format", values...): a broken invariant prints its values and stops the process.
+// NIBBLE_CHECK(condition, "format", values...): a broken invariant prints its values and stops the
+// process.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,8 +13,8 @@ namespace nibble {
 
 }  // namespace nibble
 
-#define NIBBLE_CHECK(condition, ...)                                                       \
-  do {                                                                                     \
-    if (!(condition)) [[unlikely]]                                                         \
-      ::nibble::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__));  \
+#define NIBBLE_CHECK(condition, ...)                                                      \
+  do {                                                                                    \
+    if (!(condition)) [[unlikely]]                                                        \
+      ::nibble::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
   } while (false)

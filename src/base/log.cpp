@@ -9,7 +9,8 @@ namespace nibble {
 void init_log(const std::string& level) {
   const spdlog::level::level_enum parsed = spdlog::level::from_str(level);
   if (parsed == spdlog::level::off && level != "off")
-    throw Error(ExitCode::kUsage, "unknown log level '" + level + "' (debug, info, warn, error, off)");
+    throw Error(ExitCode::kUsage,
+                "unknown log level '" + level + "' (debug, info, warn, error, off)");
   auto logger = spdlog::stderr_color_mt("nibble");
   logger->set_pattern("%H:%M:%S.%e %^%l%$ %v");
   logger->set_level(parsed);

@@ -5,7 +5,8 @@
 
 namespace nibble {
 
-// Call once at start. level: "debug", "info", "warn", "error". Throws Error(kUsage) for another word.
+// Call once at start. level: "debug", "info", "warn", "error". Throws Error(kUsage) for another
+// word.
 void init_log(const std::string& level);
 
 }  // namespace nibble

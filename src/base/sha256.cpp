@@ -12,7 +12,8 @@ namespace nibble {
 std::string sha256_hex(std::span<const std::byte> bytes) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
   unsigned int length = 0;
-  const int ok = EVP_Digest(bytes.data(), bytes.size(), digest.data(), &length, EVP_sha256(), nullptr);
+  const int ok =
+      EVP_Digest(bytes.data(), bytes.size(), digest.data(), &length, EVP_sha256(), nullptr);
   NIBBLE_CHECK(ok == 1, "EVP_Digest returned {}", ok);
   std::string hex;
   for (unsigned int i = 0; i < length; ++i) hex += fmt::format("{:02x}", digest[i]);

@@ -9,7 +9,8 @@
 namespace nibble {
 namespace {
 
-// A step's loops follow each other within microseconds: spin that long before sleeping in the kernel.
+// A step's loops follow each other within microseconds: spin that long before sleeping in the
+// kernel.
 constexpr int kSpins = 2000;
 
 inline void cpu_relax() {

@@ -13,7 +13,8 @@ namespace nibble {
 // Number of CPUs this process may run on (affinity mask, then the hardware count); at least 1.
 int available_cpus();
 
-// Owned and driven by one thread; run() is not reentrant. The calling thread is member 0 of the team.
+// Owned and driven by one thread; run() is not reentrant. The calling thread is member 0 of the
+// team.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);  // >= 1
@@ -23,9 +24,10 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(begin, end) on disjoint pieces that cover [0, count); returns when all are done. Pieces are handed out by a
-  // shared counter in multiples of `grain` (>= 1), so which thread runs a piece varies; the body's result must not depend
-  // on it. An exception in a piece ends the process (bodies do arithmetic).
+  // Calls body(begin, end) on disjoint pieces that cover [0, count); returns when all are done.
+  // Pieces are handed out by a shared counter in multiples of `grain` (>= 1), so which thread runs
+  // a piece varies; the body's result must not depend on it. An exception in a piece ends the
+  // process (bodies do arithmetic).
   void run(std::int64_t count, std::int64_t grain,
            const std::function<void(std::int64_t begin, std::int64_t end)>& body);
 

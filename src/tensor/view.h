@@ -24,8 +24,11 @@ struct View {
     NIBBLE_CHECK(dtype == DType::kI32, "dtype {}", dtype_name(dtype));
     return static_cast<std::int32_t*>(data);
   }
-  // The first `rows` rows of the leading dimension.
-  View first(std::int64_t rows) const;
+  // Rows [begin, begin + count) of the leading dimension.
+  View rows(std::int64_t begin, std::int64_t count) const;
+  View first(std::int64_t count) const { return rows(0, count); }
+  // The same elements under another shape of as many.
+  View reshape(const Shape& to) const;
 };
 
 // Stops with both shapes unless they are equal; `what` names the argument.

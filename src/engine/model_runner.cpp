@@ -1,0 +1,158 @@
+#include "engine/model_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/sha256.h"
+#include "checkpoint/weight_binder.h"
+#include "nibble/status.h"
+#include "ops/cpu/cpu_backend.h"
+#include "ops/ref/ref_backend.h"
+
+namespace nibble::engine {
+namespace {
+
+constexpr int kMaxDraftRows = 8;  // rows a verification may bring beyond the prefill chunk's bound
+
+ops::Numerics numerics_for(const EngineOptions& options, const model::ModelConfig& config) {
+  ops::Numerics numerics;
+  numerics.release = options.activations == Activations::kRelease ||
+                     (options.activations == Activations::kAuto && config.has_activation_scheme);
+  KvDtype kv = options.kv_dtype;
+  if (kv == KvDtype::kAuto) kv = numerics.release ? KvDtype::kFp8 : KvDtype::kFp32;
+  switch (kv) {
+    case KvDtype::kAuto:
+    case KvDtype::kFp32:
+      numerics.kv_rows = numerics.index_rows = ops::RowFormat::kF32;
+      break;
+    case KvDtype::kBf16:
+      numerics.kv_rows = numerics.index_rows = ops::RowFormat::kBf16;
+      break;
+    case KvDtype::kFp8:
+      numerics.kv_rows = ops::RowFormat::kFp8Nope;
+      numerics.index_rows = ops::RowFormat::kFp4Index;
+      break;
+  }
+  return numerics;
+}
+
+const char* kv_name(ops::RowFormat format) {
+  switch (format) {
+    case ops::RowFormat::kF32:
+      return "fp32";
+    case ops::RowFormat::kBf16:
+      return "bf16";
+    default:
+      return "fp8";
+  }
+}
+
+std::string fingerprint(const ModelInfo& info) {
+  // Everything that may change an answer's bits: the model's name and size, the kernels, the
+  // rounding.
+  std::string text =
+      fmt::format("{}|{}|{}|{}", info.name, info.weight_bytes, info.activations, info.kv_dtype);
+  for (const KernelChoice& row : info.kernels)
+    text += fmt::format("|{}:{}:{}", row.layer_kind, row.format, row.kernel);
+  return "fp_" + sha256_hex(std::as_bytes(std::span(text))).substr(0, 12);
+}
+
+}  // namespace
+
+std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int slots,
+                                               const std::function<void(double)>& progress) {
+  const auto report = [&](double fraction) {
+    if (progress) progress(fraction);
+  };
+  const std::filesystem::path dir(options.model_dir);
+  report(0.0);
+  const model::ModelConfig config = model::ModelConfig::load(dir);
+  std::unique_ptr<ModelRunner> runner(new ModelRunner);
+  ModelInfo& info = runner->info_;
+  info.max_model_len = config.max_positions;
+  if (options.max_model_len > config.max_positions)
+    throw Error(ExitCode::kUsage,
+                fmt::format("--max-model-len {}: {} allows at most {}", options.max_model_len,
+                            (dir / "config.json").string(), config.max_positions));
+  if (options.max_model_len > 0) info.max_model_len = options.max_model_len;
+  runner->max_step_rows_ = std::max(options.prefill_chunk, kMaxDraftRows);
+
+  const ops::Numerics numerics = numerics_for(options, config);
+  runner->threads_ =
+      std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cpus());
+  if (options.device == DeviceKind::kRef)
+    runner->backend_ = std::make_unique<ops::ref::RefBackend>(numerics);
+  else
+    runner->backend_ = std::make_unique<ops::cpu::CpuBackend>(numerics, *runner->threads_);
+
+  checkpoint::WeightBinder binder(checkpoint::Checkpoint::open(dir));
+  report(0.05);
+  model::ModelWeights weights = model::load_weights(binder, config, *runner->backend_);
+  report(0.9);
+
+  info.name = std::filesystem::weakly_canonical(dir).filename().string();
+  info.vocab_size = config.vocab_size;
+  info.bos_token = config.bos_token;
+  info.eos_token = config.eos_token;
+  info.weight_bytes = weights.bytes;
+  info.device = runner->backend_->description();
+  info.activations = numerics.release ? "release" : "exact";
+  info.kv_dtype = kv_name(numerics.kv_rows);
+  info.drafting = options.draft && weights.mtp.has_value();
+  info.kernels = weights.kernels;
+  info.notes = weights.notes;
+  for (const std::string& note : binder.notes()) info.notes.push_back(note);
+  info.fingerprint = fingerprint(info);
+
+  kv::CacheSpec spec;
+  spec.slots = slots;
+  spec.max_len = info.max_model_len;
+  spec.max_step_rows = runner->max_step_rows_;
+  spec.window = config.sliding_window;
+  spec.head_dim = config.head_dim;
+  spec.index_head_dim = config.index_head_dim;
+  spec.ratios.assign(config.compress_ratios.begin(),
+                     config.compress_ratios.begin() + config.num_layers);
+  if (weights.mtp) spec.ratios.push_back(0);
+  runner->cache_ = std::make_unique<kv::Cache>(*runner->backend_, spec);
+  info.cache_bytes = runner->cache_->bytes();
+  runner->model_ = std::make_unique<model::DeepseekV4>(
+      *runner->backend_, config, std::move(weights),
+      static_cast<std::int64_t>(runner->max_step_rows_) * slots);
+  // Ready means that a real forward pass has run.
+  const TokenId ids[] = {config.bos_token};
+  const ops::Segment segments[] = {{0, 1, 0, 0}};
+  runner->forward({ids, segments});
+  const std::span<const float> logits = runner->logits(0, 1);
+  if (std::any_of(logits.begin(), logits.end(), [](float x) { return !(x == x); }))
+    throw CheckpointError(fmt::format("{}: the first forward pass gives NaN", dir.string()));
+  report(1.0);
+  return runner;
+}
+
+void ModelRunner::forward(const ops::Batch& batch) {
+  model_->forward(batch, *cache_);
+}
+
+std::span<const float> ModelRunner::to_host(const tensor::View& logits) {
+  host_logits_.resize(static_cast<std::size_t>(logits.shape.elements()));
+  backend_->download(logits, std::as_writable_bytes(std::span(host_logits_)));
+  return host_logits_;
+}
+
+std::span<const float> ModelRunner::logits(std::int64_t begin, std::int64_t count) {
+  return to_host(model_->logits(begin, count));
+}
+
+void ModelRunner::forward_drafter(const ops::Batch& batch, std::int64_t begin) {
+  model_->forward_mtp(batch, *cache_,
+                      model_->streams(begin + batch.rows()).rows(begin, batch.rows()));
+}
+
+std::span<const float> ModelRunner::drafter_logits(std::int64_t row) {
+  return to_host(model_->mtp_logits(row, 1));
+}
+
+}  // namespace nibble::engine

@@ -1,0 +1,76 @@
+// The forward pass of DeepSeek-V4: the paper's diagram, calling ops.
+#pragma once
+
+#include <functional>
+
+#include "kv/cache.h"
+#include "model/deepseek_v4/residual_streams.h"
+#include "model/deepseek_v4/weights.h"
+#include "model/deepseek_v4/workspace.h"
+
+namespace nibble::model {
+
+// Looks at intermediate values: golden comparisons and teacher-forced tests. Views are valid during
+// the call.
+struct Taps {
+  std::function<void(int layer, const tensor::View& streams)> streams;  // [n, hc, D] after a layer
+  std::function<void(int layer, const tensor::View& selected)>
+      selected;  // I32 [n, topk], CSA layers
+  std::function<void(int layer, const tensor::View& experts, const tensor::View& weights)>
+      routed;  // [n, k]
+};
+
+// One step at a time, on the engine's thread. Layer num_layers of the cache belongs to the MTP
+// block.
+class DeepseekV4 {
+ public:
+  // Borrows the backend. max_rows bounds a step's rows. Weights are the backend's.
+  DeepseekV4(ops::Backend& backend, const ModelConfig& config, ModelWeights weights,
+             std::int64_t max_rows);
+
+  const ModelConfig& config() const { return config_; }
+  const ModelWeights& weights() const { return weights_; }
+  bool has_mtp() const { return weights_.mtp.has_value(); }
+
+  // Runs the batch through all layers and writes its rows into the cache. Positions continue each
+  // slot's sequence. Afterwards streams() holds the rows' residual streams (before the head), until
+  // the next forward().
+  void forward(const ops::Batch& batch, const kv::Cache& cache, const Taps& taps = {});
+  tensor::View streams(std::int64_t rows) const { return ws_.streams.first(rows); }
+
+  // Logits [count, V] of rows [begin, begin + count) of the last forward(). Valid until the next
+  // call of logits.
+  tensor::View logits(std::int64_t begin, std::int64_t count);
+
+  // The MTP block (deepseek-v4.md 5.1): batch.ids are the tokens that FOLLOW the rows' positions,
+  // `streams` [n, hc, D] the residual streams at those positions (the target's, or mtp_streams()
+  // for one token further). Afterwards mtp_streams() holds the block's own streams.
+  void forward_mtp(const ops::Batch& batch, const kv::Cache& cache, const tensor::View& streams,
+                   const Taps& taps = {});
+  tensor::View mtp_streams(std::int64_t rows) const { return ws_.mtp_streams.first(rows); }
+  tensor::View mtp_logits(std::int64_t begin, std::int64_t count);
+
+ private:
+  ResidualStreams residual(const tensor::View& streams, std::int64_t rows);
+  void block(const BlockWeights& w, int layer, const ops::Batch& batch, const kv::LayerCache& cache,
+             ResidualStreams& streams, const Taps& taps);
+  tensor::View attention(const AttentionWeights& w, int layer, const ops::Batch& batch,
+                         const kv::LayerCache& cache, const tensor::View& x, const Taps& taps);
+  void compress(const CompressorWeights& w, int ratio, const ops::Batch& batch,
+                const tensor::View& x, const tensor::View& values, const tensor::View& gates,
+                const ops::StatePool& state, const ops::RowPool& entries);
+  tensor::View select(const IndexerWeights& w, const ops::Batch& batch, const kv::LayerCache& cache,
+                      const tensor::View& x, const tensor::View& qr);
+  tensor::View moe(const MoeWeights& w, int layer, const ops::Batch& batch, const tensor::View& x,
+                   const Taps& taps);
+  tensor::View head(const HeadWeights& w, const tensor::View& streams);
+
+  ops::Backend& backend_;
+  ModelConfig config_;
+  ModelWeights weights_;
+  ops::HcConstants hc_;
+  ops::RopeTable rope_, compress_rope_;
+  Workspace ws_;
+};
+
+}  // namespace nibble::model
