@@ -15,6 +15,10 @@ set_target_properties(prometheus-cpp::core PROPERTIES
   IMPORTED_LOCATION ${NIBBLE_PROMETHEUS_CORE}
   INTERFACE_INCLUDE_DIRECTORIES ${NIBBLE_PROMETHEUS_INCLUDE})
 
-if(NIBBLE_TESTS)
+# From here on NIBBLE_TESTS is a plain yes or no.
+if(NIBBLE_TESTS STREQUAL AUTO)
+  find_package(GTest QUIET)
+  set(NIBBLE_TESTS ${GTest_FOUND})
+elseif(NIBBLE_TESTS)
   find_package(GTest REQUIRED)
 endif()

@@ -1,0 +1,61 @@
+# The short ways in. CMake does the building (CMakePresets.json), scripts do the rest; docs/development.md explains.
+MODEL ?= tiny
+HOST ?= 127.0.0.1
+PORT ?= 8000
+SHELL := /bin/bash
+MAKEFLAGS += --no-builtin-rules
+
+.PHONY: build deps serve test test-long bench package format lint score clean help
+
+build: build/cpu/build.ninja
+	@cmake --build build/cpu --target nibble
+	@ln -sfn cpu/nibble build/nibble
+
+build/cpu/build.ninja: CMakePresets.json
+	@command -v cmake ninja c++ >/dev/null || { echo "nibble: no compiler, cmake or ninja here: run 'make deps' first" >&2; exit 1; }
+	@cmake --preset cpu >/dev/null && touch $@
+
+deps:
+	@packaging/install-packages.sh build run
+
+serve: deps
+	@$(MAKE) --no-print-directory build
+	@exec build/nibble serve $(MODEL) --host $(HOST) --port $(PORT)
+
+test:
+	@tests/run.sh
+
+test-long:
+	@tests/run.sh --long
+
+bench: build
+	@bench/run.sh
+
+package: build
+	@packaging/install-packages.sh package
+	@packaging/make-package.sh
+
+format:
+	@tests/lint.sh --fix
+
+lint:
+	@tests/lint.sh
+
+score: build
+	@tests/venv.sh
+	@.venv/bin/python tools/tiny/score.py --binary build/nibble
+
+clean:
+	rm -rf build
+
+help:
+	@echo 'make            build ./build/nibble'
+	@echo 'make deps       install what building and running need (says what first)'
+	@echo 'make serve      deps, build, then serve MODEL=$(MODEL) on HOST=$(HOST) PORT=$(PORT)'
+	@echo 'make test       install what the tests need, build every preset, run every test and the fuzz targets'
+	@echo 'make test-long  the same with the long forms'
+	@echo 'make bench      measure speed'
+	@echo 'make package    build/nibble-VERSION-linux-x86_64.tar.gz, checked'
+	@echo 'make format     clang-format everything;  make lint  check format, clang-tidy, shellcheck'
+	@echo 'make score      held-out scores of the bundled model'
+	@echo 'make clean      remove build/'
