@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <queue>
+#include <map>
+#include <utility>
 
 #include "base/check.h"
 
@@ -82,6 +83,9 @@ void Bpe::encode_short(std::string_view piece, std::vector<TokenId>& out) const 
   out.insert(out.end(), tokens.begin(), tokens.begin() + count);
 }
 
+// Positions wait in one list a rank, so that a long run of one character costs a list operation a
+// merge, not a heap operation. A list is worked off from left to right; it is left for a lower rank
+// as soon as one appears.
 void Bpe::encode_long(std::string_view piece, std::vector<TokenId>& out) const {
   constexpr std::uint32_t kNone = ~std::uint32_t{0};
   struct Node {
@@ -89,12 +93,10 @@ void Bpe::encode_long(std::string_view piece, std::vector<TokenId>& out) const {
     std::uint32_t previous;
     std::uint32_t next;
   };
-  // rank << 32 | position; which result the entry stood for is checked against the nodes when it
-  // comes up.
-  struct Candidate {
-    std::uint64_t order;
-    TokenId result;
-    bool operator>(const Candidate& other) const { return order > other.order; }
+  struct Waiting {
+    std::vector<std::uint32_t> positions;
+    std::size_t done = 0;
+    bool sorted = true;
   };
   const auto count = static_cast<std::uint32_t>(piece.size());
   std::vector<Node> nodes(count);
@@ -102,36 +104,49 @@ void Bpe::encode_long(std::string_view piece, std::vector<TokenId>& out) const {
     nodes[i] = {byte_ids_[static_cast<unsigned char>(piece[i])], i == 0 ? kNone : i - 1,
                 i + 1 == count ? kNone : i + 1};
   }
-  const auto candidate_at = [&](std::uint32_t i, Candidate& candidate) {
+  const auto merge_at = [&](std::uint32_t i) {
     const std::uint32_t next = nodes[i].next;
-    if (next == kNone) return false;
-    const std::uint64_t merge = merge_of(nodes[i].token, nodes[next].token);
-    if (merge == kNoMerge) return false;
-    candidate = {(merge >> 32) << 32 | i, result_of(merge)};
-    return true;
+    return next == kNone ? kNoMerge : merge_of(nodes[i].token, nodes[next].token);
   };
-  std::vector<Candidate> initial;
-  initial.reserve(count);
-  Candidate candidate{};
-  for (std::uint32_t i = 0; i < count; ++i) {
-    if (candidate_at(i, candidate)) initial.push_back(candidate);
-  }
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue(std::greater<>{},
-                                                                               std::move(initial));
-  while (!queue.empty()) {
-    const Candidate top = queue.top();
-    queue.pop();
-    const auto at = static_cast<std::uint32_t>(top.order & 0xFFFFFFFFu);
-    Candidate current{};
-    if (nodes[at].token < 0 || !candidate_at(at, current) || current.order != top.order) continue;
-    const std::uint32_t gone = nodes[at].next;
-    nodes[at].token = top.result;
-    nodes[at].next = nodes[gone].next;
-    nodes[gone].token = -1;
-    if (nodes[at].next != kNone) nodes[nodes[at].next].previous = at;
-    if (candidate_at(at, candidate)) queue.push(candidate);
-    const std::uint32_t previous = nodes[at].previous;
-    if (previous != kNone && candidate_at(previous, candidate)) queue.push(candidate);
+
+  std::map<std::uint32_t, Waiting> ranks;
+  std::pair<std::uint32_t, Waiting*> recent{0, nullptr};  // saves most of the look-ups
+  const auto add = [&](std::uint32_t i) {
+    const std::uint64_t merge = merge_at(i);
+    if (merge == kNoMerge) return;
+    const auto rank = static_cast<std::uint32_t>(merge >> 32);
+    if (recent.second == nullptr || recent.first != rank) recent = {rank, &ranks[rank]};
+    std::vector<std::uint32_t>& positions = recent.second->positions;
+    if (!positions.empty() && i < positions.back()) recent.second->sorted = false;
+    positions.push_back(i);
+  };
+  for (std::uint32_t i = 0; i < count; ++i) add(i);
+
+  while (!ranks.empty()) {
+    const auto lowest = ranks.begin();
+    Waiting& waiting = lowest->second;
+    if (!waiting.sorted) {
+      std::sort(waiting.positions.begin() + static_cast<std::ptrdiff_t>(waiting.done),
+                waiting.positions.end());
+      waiting.sorted = true;
+    }
+    while (waiting.done < waiting.positions.size() && ranks.begin() == lowest) {
+      const std::uint32_t at = waiting.positions[waiting.done++];
+      if (nodes[at].token < 0) continue;
+      const std::uint64_t merge = merge_at(at);
+      if (merge == kNoMerge || merge >> 32 != lowest->first) continue;  // its pair has changed
+      const std::uint32_t gone = nodes[at].next;
+      nodes[at].token = result_of(merge);
+      nodes[at].next = nodes[gone].next;
+      nodes[gone].token = -1;
+      if (nodes[at].next != kNone) nodes[nodes[at].next].previous = at;
+      if (nodes[at].previous != kNone) add(nodes[at].previous);
+      add(at);
+    }
+    if (waiting.done == waiting.positions.size()) {
+      if (recent.second == &waiting) recent.second = nullptr;
+      ranks.erase(lowest);
+    }
   }
   for (std::uint32_t i = 0; i != kNone; i = nodes[i].next) out.push_back(nodes[i].token);
 }

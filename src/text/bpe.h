@@ -23,7 +23,8 @@ class Bpe {
   // later one counts.
   Bpe(const std::array<TokenId, 256>& byte_ids, const std::vector<Merge>& merges);
 
-  // Appends the piece's tokens. O(n log n) for long pieces. `piece` holds fewer than 2^32 bytes.
+  // Appends the piece's tokens, in about linear time (n log n when every pair has a rank of its
+  // own). `piece` holds fewer than 2^32 bytes.
   void encode(std::string_view piece, std::vector<TokenId>& out) const;
 
  private:
