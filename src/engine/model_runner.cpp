@@ -66,16 +66,17 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
   const auto report = [&](double fraction) {
     if (progress) progress(fraction);
   };
-  const std::filesystem::path dir(options.model_dir);
   report(0.0);
-  const model::ModelConfig config = model::ModelConfig::load(dir);
+  const std::filesystem::path dir(options.model_dir);
+  const checkpoint::Checkpoint files = checkpoint::Checkpoint::open(options.model_dir);
+  const model::ModelConfig config = model::ModelConfig::load(files.folder());
   std::unique_ptr<ModelRunner> runner(new ModelRunner);
   ModelInfo& info = runner->info_;
   info.max_model_len = config.max_positions;
   if (options.max_model_len > config.max_positions)
     throw Error(ExitCode::kUsage,
-                fmt::format("--max-model-len {}: {} allows at most {}", options.max_model_len,
-                            (dir / "config.json").string(), config.max_positions));
+                fmt::format("--max-model-len {}: {} allows at most {}", options.max_model_len, files.config_path(),
+                            config.max_positions));
   if (options.max_model_len > 0) info.max_model_len = options.max_model_len;
   runner->max_step_rows_ = std::max(options.prefill_chunk, kMaxDraftRows);
 
@@ -87,7 +88,7 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
   else
     runner->backend_ = std::make_unique<ops::cpu::CpuBackend>(numerics, *runner->threads_);
 
-  checkpoint::WeightBinder binder(checkpoint::Checkpoint::open(dir));
+  checkpoint::WeightBinder binder(files);
   report(0.05);
   model::ModelWeights weights = model::load_weights(binder, config, *runner->backend_);
   report(0.9);
@@ -103,7 +104,7 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
   info.drafting = options.draft && weights.mtp.has_value();
   info.kernels = weights.kernels;
   info.notes = weights.notes;
-  for (const std::string& note : binder.notes()) info.notes.push_back(note);
+  for (const auto& notes : {files.notes(), binder.notes()}) info.notes.insert(info.notes.end(), notes.begin(), notes.end());
   info.fingerprint = fingerprint(info);
 
   kv::CacheSpec spec;

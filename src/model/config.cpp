@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <limits>
-#include <sstream>
 
 #include "model/json_keys.h"
 #include "nibble/status.h"
@@ -203,20 +201,8 @@ ModelConfig ModelConfig::parse(std::string_view json, const std::string& file_na
   return config;
 }
 
-ModelConfig ModelConfig::load(const std::filesystem::path& dir) {
-  const std::filesystem::path path = dir / "config.json";
-  std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  if (error)
-    throw CheckpointError(fmt::format("{}: cannot be read: {}", path.string(), error.message()));
-  if (static_cast<std::int64_t>(size) > kMaxConfigBytes)
-    throw CheckpointError(
-        fmt::format("{}: {} bytes, expected at most {}", path.string(), size, kMaxConfigBytes));
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw CheckpointError(fmt::format("{}: cannot be read", path.string()));
-  return parse(text.str(), path.string());
+ModelConfig ModelConfig::load(const checkpoint::Folder& folder) {
+  return parse(folder.read_text("config.json", kMaxConfigBytes), folder.path_of("config.json"));
 }
 
 }  // namespace nibble::model

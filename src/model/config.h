@@ -1,12 +1,12 @@
 // config.json of a DeepSeek-V4 checkpoint, typed and checked (deepseek-v4.md section 1).
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/folder.h"
 #include "nibble/types.h"
 
 namespace nibble::model {
@@ -58,10 +58,10 @@ struct ModelConfig {
   TokenId eos_token = 0;
   bool has_activation_scheme = false;  // quantization_config.activation_scheme is there
 
-  // Reads dir/config.json. Known spellings: the published keys, and those the transformers library
+  // Reads config.json of the folder. Known spellings: the published keys, and those the transformers library
   // writes (layer_types, compress_rates, mlp_layer_types, rope_parameters). Throws CheckpointError
   // naming file and key.
-  static ModelConfig load(const std::filesystem::path& dir);
+  static ModelConfig load(const checkpoint::Folder& folder);
   static ModelConfig parse(std::string_view json, const std::string& file_name);
 };
 

@@ -6,11 +6,11 @@
 
 namespace nibble::model {
 
-using simdjson::dom::element;
+using dom_element = simdjson::dom::element;
 
 namespace {
 
-std::string shown(element value) {
+std::string shown(dom_element value) {
   std::string text = simdjson::minify(value);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
   return text;
@@ -25,11 +25,11 @@ void JsonKeys::refuse(std::string_view key, const std::string& expected,
 }
 
 bool JsonKeys::has(std::string_view key) const {
-  element value;
+  dom_element value;
   return object_.at_key(key).get(value) == simdjson::SUCCESS && !value.is_null();
 }
 
-element JsonKeys::element(std::string_view key, const char* expected) const {
+simdjson::dom::element JsonKeys::element(std::string_view key, const char* expected) const {
   simdjson::dom::element value;
   if (object_.at_key(key).get(value) != simdjson::SUCCESS) refuse(key, expected, "no such key");
   return value;

@@ -1,11 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 
 #include "model/deepseek_v4/weights.h"
-#include "nibble/status.h"
 
 namespace nibble::model {
 namespace {
@@ -146,16 +144,8 @@ class Loader {
 
   tensor::View expert_table(const std::string& name) {
     const tensor::Shape shape{c_.vocab_size, c_.experts_per_token};
-    const std::vector<std::int64_t> ids = binder_.ints(name, shape);
-    std::vector<std::int32_t> experts;
-    experts.reserve(ids.size());
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] < 0 || ids[i] >= c_.num_experts)
-        throw CheckpointError(
-            fmt::format("tensor '{}': element {}: expected an expert id below {}, found {}", name,
-                        i, c_.num_experts, ids[i]));
-      experts.push_back(static_cast<std::int32_t>(ids[i]));
-    }
+    const std::vector<std::int64_t> ids = binder_.ints(name, shape, 0, c_.num_experts - 1);
+    const std::vector<std::int32_t> experts(ids.begin(), ids.end());
     out_.bytes += static_cast<std::int64_t>(experts.size() * sizeof(std::int32_t));
     return backend_.upload(std::span<const std::int32_t>(experts), shape);
   }

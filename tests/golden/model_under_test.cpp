@@ -1,0 +1,94 @@
+#include "golden/model_under_test.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "base/check.h"
+
+namespace nibble::testing {
+namespace {
+
+template <typename T>
+void append_rows(std::vector<std::vector<T>>& out, const T* data, std::int64_t rows,
+                 std::int64_t width) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    out.emplace_back(data + r * width, data + (r + 1) * width);
+}
+
+std::int64_t row_width(const tensor::View& view) {
+  return view.shape.elements() / std::max<std::int64_t>(1, view.shape[0]);
+}
+
+}  // namespace
+
+ScratchFolder::ScratchFolder() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "nibble-test-XXXXXX").string();
+  NIBBLE_CHECK(mkdtemp(pattern.data()) != nullptr, "mkdtemp {}", pattern);
+  path_ = pattern;
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+Trace run(engine::ModelRunner& runner, const std::vector<TokenId>& ids, const RunOptions& options) {
+  Trace trace;
+  model::Taps taps;
+  taps.streams = [&](int layer, const tensor::View& v) {
+    append_rows(trace.streams[layer], v.f32(), v.shape[0], row_width(v));
+  };
+  taps.selected = [&](int layer, const tensor::View& v) {
+    append_rows(trace.selected[layer], v.i32(), v.shape[0], row_width(v));
+  };
+  taps.routed = [&](int layer, const tensor::View& experts, const tensor::View& weights) {
+    append_rows(trace.experts[layer], experts.i32(), experts.shape[0], row_width(experts));
+    append_rows(trace.expert_weights[layer], weights.f32(), weights.shape[0], row_width(weights));
+  };
+  const int total = static_cast<int>(ids.size());
+  const int chunk = options.chunk > 0 ? options.chunk : total;
+  for (int begin = 0; begin < total; begin += chunk) {
+    const int rows = std::min(chunk, total - begin);
+    const std::array segments{ops::Segment{0, rows, 0, begin}};
+    runner.model().forward(
+        {std::span(ids).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows)),
+         segments},
+        runner.cache(), taps);
+    const tensor::View logits = runner.model().logits(0, rows);
+    append_rows(trace.logits, logits.f32(), rows, row_width(logits));
+    if (!options.drafter) continue;
+    // The last row's follower is not part of the prompt: its token is 0, as in the golden files'
+    // convention for that row.
+    std::vector<TokenId> next(ids.begin() + begin + 1,
+                              ids.begin() + std::min(begin + rows + 1, total));
+    next.resize(static_cast<std::size_t>(rows), 0);
+    runner.model().forward_mtp({next, segments}, runner.cache(), runner.model().streams(rows));
+    const tensor::View streams = runner.model().mtp_streams(rows),
+                       draft = runner.model().mtp_logits(0, rows);
+    append_rows(trace.mtp1_streams, streams.f32(), rows, row_width(streams));
+    append_rows(trace.mtp1_logits, draft.f32(), rows, row_width(draft));
+  }
+  return trace;
+}
+
+std::vector<TokenId> greedy(engine::ModelRunner& runner, const std::vector<TokenId>& ids,
+                            int count) {
+  std::vector<TokenId> all = ids, out;
+  int done = 0;
+  while (static_cast<int>(out.size()) < count) {
+    const int rows = static_cast<int>(all.size()) - done;
+    const std::array segments{ops::Segment{0, rows, 0, done}};
+    runner.forward({std::span(all).subspan(static_cast<std::size_t>(done)), segments});
+    const std::span<const float> logits = runner.logits(rows - 1, 1);
+    done += rows;
+    out.push_back(
+        static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    all.push_back(out.back());
+  }
+  return out;
+}
+
+}  // namespace nibble::testing
