@@ -1,0 +1,333 @@
+// The engine as the server sees it, on a random checkpoint: same request, same answer;
+// cancellation; limits; failures.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "golden/model_under_test.h"
+#include "nibble/engine.h"
+
+namespace nibble {
+namespace {
+
+using testing::ScratchFolder;
+
+// Collects events on behalf of several requests.
+class Client {
+ public:
+  explicit Client(Engine& engine) : engine_(engine) {
+    engine.on_events([this] {
+      const std::lock_guard lock(mutex_);
+      ready_ = true;
+      wake_.notify_all();
+    });
+  }
+
+  struct Reply {
+    std::vector<TokenId> tokens;
+    std::vector<GeneratedToken> generated, prompt;
+    std::optional<FinishReason> finished;
+    Status error;
+    Usage usage;
+    int events = 0;
+  };
+
+  // Waits until `done` says so of the collected replies, at most 60 s.
+  template <typename Done>
+  void wait(Done done) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!done()) {
+      {
+        std::unique_lock lock(mutex_);
+        ASSERT_TRUE(wake_.wait_until(lock, deadline, [&] { return ready_; }))
+            << "no event for 60 s";
+        ready_ = false;
+      }
+      for (Event& event : engine_.take_events()) {
+        Reply& reply = replies[event.request];
+        EXPECT_FALSE(reply.finished) << "an event after the last of request " << event.request;
+        ++reply.events;
+        for (GeneratedToken& token : event.tokens) {
+          reply.tokens.push_back(token.token);
+          reply.generated.push_back(std::move(token));
+        }
+        if (!event.prompt.empty()) reply.prompt = std::move(event.prompt);
+        reply.finished = event.finished;
+        reply.error = event.error;
+        reply.usage = event.usage;
+      }
+    }
+  }
+
+  Reply ask(Request request) {
+    const RequestId id = request.id;
+    const auto accepted = engine_.submit(std::move(request));
+    EXPECT_TRUE(accepted.ok());
+    wait([&] { return replies[id].finished.has_value(); });
+    return replies[id];
+  }
+
+  std::map<RequestId, Reply> replies;
+
+ private:
+  Engine& engine_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool ready_ = false;
+};
+
+class SchedTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new ScratchFolder;
+    testing::write_random_checkpoint(folder_->path(), testing::RandomCheckpointSpec{});
+  }
+  static void TearDownTestSuite() {
+    delete folder_;
+    folder_ = nullptr;
+  }
+
+  static EngineOptions options() {
+    EngineOptions o;
+    o.model_dir = folder_->path().string();
+    o.threads = 2;
+    o.max_model_len = 600;
+    return o;
+  }
+
+  static Request request(RequestId id, int prompt_len, int max_tokens, float temperature = 0.0f) {
+    Request r;
+    r.id = id;
+    for (int i = 0; i < prompt_len; ++i) r.prompt.push_back((i * 37 + 11) % 300 + 2);
+    r.sampling.temperature = temperature;
+    r.sampling.max_tokens = max_tokens;
+    r.sampling.seed = 9;
+    r.sampling.ignore_eos = true;
+    return r;
+  }
+
+  static ScratchFolder* folder_;
+};
+
+ScratchFolder* SchedTest::folder_ = nullptr;
+
+TEST_F(SchedTest, SameAnswerDraftedOrNotAndInAnyChunking) {
+  std::vector<std::vector<TokenId>> answers;
+  int drafted = 0, accepted = 0;
+  for (const bool draft : {false, true}) {
+    for (const int chunk : {256, 7}) {
+      EngineOptions o = options();
+      o.draft = draft;
+      o.prefill_chunk = chunk;
+      const auto engine = Engine::load(o);
+      Client client(*engine);
+      std::vector<TokenId> all;
+      RequestId id = 1;
+      for (const float temperature : {0.0f, 1.0f, 0.3f}) {
+        for (const int prompt_len : {1, 5, 130, 257}) {
+          const Client::Reply reply = client.ask(request(id++, prompt_len, 40, temperature));
+          EXPECT_EQ(reply.finished, FinishReason::kLength);
+          EXPECT_EQ(reply.tokens.size(), 40u);
+          EXPECT_EQ(reply.usage.prompt_tokens, prompt_len);
+          EXPECT_EQ(reply.usage.completion_tokens, 40);
+          all.insert(all.end(), reply.tokens.begin(), reply.tokens.end());
+          drafted += reply.usage.drafted_tokens;
+          accepted += reply.usage.accepted_tokens;
+        }
+      }
+      answers.push_back(all);
+    }
+  }
+  for (const auto& answer : answers) EXPECT_EQ(answer, answers[0]);
+  EXPECT_GT(drafted, 0);
+  EXPECT_LE(accepted, drafted);
+}
+
+TEST_F(SchedTest, LogprobsAreTheSameBitsDraftedOrNot) {
+  std::vector<std::vector<float>> seen;
+  for (const bool draft : {false, true}) {
+    EngineOptions o = options();
+    o.draft = draft;
+    const auto engine = Engine::load(o);
+    Client client(*engine);
+    Request r = request(1, 20, 30, 0.8f);
+    r.sampling.logprobs = 3;
+    r.prompt_logprobs = true;
+    const Client::Reply reply = client.ask(r);
+    ASSERT_EQ(reply.prompt.size(), 20u);
+    EXPECT_FALSE(reply.prompt[0].logprob.has_value());
+    std::vector<float> values;
+    for (const auto* list : {&reply.prompt, &reply.generated})
+      for (const GeneratedToken& token : *list) {
+        if (!token.logprob) continue;
+        EXPECT_EQ(token.top.size(), 3u);
+        EXPECT_LE(*token.logprob, 0.0f);
+        values.push_back(*token.logprob);
+        for (const TokenLogprob& entry : token.top) values.push_back(entry.logprob);
+      }
+    EXPECT_EQ(values.size(), (19u + 30u) * 4u);
+    seen.push_back(values);
+  }
+  EXPECT_EQ(seen[0], seen[1]);
+}
+
+TEST_F(SchedTest, PromptLogprobsDoNotDependOnTheChunk) {
+  std::vector<std::vector<float>> seen;
+  for (const int chunk : {1, 9, 256}) {
+    EngineOptions o = options();
+    o.prefill_chunk = chunk;
+    const auto engine = Engine::load(o);
+    Client client(*engine);
+    Request r = request(1, 31, 0);
+    r.prompt_logprobs = true;
+    const Client::Reply reply = client.ask(r);
+    EXPECT_EQ(reply.finished, FinishReason::kLength);
+    EXPECT_TRUE(reply.tokens.empty());
+    std::vector<float> values;
+    for (const GeneratedToken& token : reply.prompt) values.push_back(token.logprob.value_or(1.0f));
+    EXPECT_EQ(values.size(), 31u);
+    seen.push_back(values);
+  }
+  EXPECT_EQ(seen[0], seen[1]);
+  EXPECT_EQ(seen[0], seen[2]);
+}
+
+TEST_F(SchedTest, QueueKeepsOrderAndAnswers) {
+  const auto engine = Engine::load(options());
+  Client client(*engine);
+  const std::vector<TokenId> alone = client.ask(request(100, 40, 25)).tokens;
+  for (RequestId id = 1; id <= 6; ++id)
+    ASSERT_TRUE(engine->submit(request(id, id % 2 ? 40 : 9, 25)).ok());
+  client.wait([&] {
+    for (RequestId id = 1; id <= 6; ++id)
+      if (!client.replies[id].finished) return false;
+    return true;
+  });
+  for (const RequestId id : {1, 3, 5}) EXPECT_EQ(client.replies[id].tokens, alone) << id;
+  const EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.waiting, 0);
+  EXPECT_EQ(stats.generated_tokens, 7u * 25u);
+  EXPECT_EQ(stats.prompt_tokens, 4u * 40u + 3u * 9u);
+}
+
+TEST_F(SchedTest, CancelRunningAndWaiting) {
+  const auto engine = Engine::load(options());
+  Client client(*engine);
+  ASSERT_TRUE(engine->submit(request(1, 30, 500)).ok());
+  ASSERT_TRUE(engine->submit(request(2, 30, 500)).ok());
+  ASSERT_TRUE(engine->submit(request(3, 30, 5)).ok());
+  client.wait([&] { return client.replies[1].tokens.size() >= 3; });
+  engine->cancel(2);
+  engine->cancel(1);
+  engine->cancel(77);  // never seen: ignored
+  client.wait([&] { return client.replies[3].finished.has_value(); });
+  EXPECT_EQ(client.replies[1].finished, FinishReason::kCancelled);
+  EXPECT_LT(client.replies[1].tokens.size(), 500u);
+  EXPECT_EQ(client.replies[2].finished, FinishReason::kCancelled);
+  EXPECT_TRUE(client.replies[2].tokens.empty());
+  EXPECT_EQ(client.replies[3].finished, FinishReason::kLength);
+  engine->cancel(1);  // finished: ignored
+  EXPECT_EQ(client.ask(request(4, 3, 2)).tokens.size(), 2u);
+}
+
+TEST_F(SchedTest, RefusesWhatCannotRun) {
+  EngineOptions o = options();
+  o.max_waiting = 2;
+  const auto engine = Engine::load(o);
+  Client client(*engine);
+  const auto code = [&](Request r) {
+    const auto result = engine->submit(std::move(r));
+    return result.ok() ? std::string("accepted") : result.status().message;
+  };
+  EXPECT_NE(code(request(1, 0, 5)).find("empty"), std::string::npos);
+  Request outside = request(1, 4, 5);
+  outside.prompt[2] = engine->info().vocab_size;
+  EXPECT_NE(code(outside).find("token 2 of the prompt is 320"), std::string::npos) << code(outside);
+  EXPECT_NE(code(request(1, 590, 11)).find("context is 600 tokens; the request asks for 601"),
+            std::string::npos);
+  EXPECT_EQ(code(request(10, 500, 100)), "accepted");  // exactly full
+  client.wait([&] { return client.replies[10].finished.has_value(); });
+  EXPECT_EQ(client.replies[10].tokens.size(), 100u);
+  ASSERT_TRUE(engine->submit(request(20, 5, 400)).ok());
+  client.wait([&] { return !client.replies[20].tokens.empty(); });
+  EXPECT_EQ(code(request(21, 5, 5)), "accepted");
+  EXPECT_EQ(code(request(22, 5, 5)), "accepted");
+  const auto full = engine->submit(request(23, 5, 5));
+  ASSERT_FALSE(full.ok());
+  EXPECT_EQ(full.status().code, StatusCode::kResourceExhausted);
+  engine->cancel(20);
+}
+
+TEST_F(SchedTest, EndOfSequenceStopsUnlessIgnored) {
+  const auto engine = Engine::load(options());
+  Client client(*engine);
+  // A hot, seeded request meets every token of a 320-word vocabulary soon; the same one that
+  // ignores it goes on alike.
+  Request r = request(1, 3, 550, 4.0f);
+  r.sampling.ignore_eos = false;
+  const Client::Reply stopped = client.ask(r);
+  const Client::Reply ignored = client.ask(request(2, 3, 550, 4.0f));
+  ASSERT_EQ(ignored.tokens.size(), 550u);
+  const auto eos =
+      std::find(ignored.tokens.begin(), ignored.tokens.end(), engine->info().eos_token);
+  ASSERT_NE(eos, ignored.tokens.end()) << "choose another seed";
+  EXPECT_EQ(stopped.finished, FinishReason::kStop);
+  EXPECT_EQ(stopped.tokens, std::vector<TokenId>(ignored.tokens.begin(), eos));
+}
+
+TEST_F(SchedTest, DestructionWithWorkInFlight) {
+  const auto engine = Engine::load(options());
+  ASSERT_TRUE(engine->submit(request(1, 30, 500)).ok());
+  ASSERT_TRUE(engine->submit(request(2, 30, 500)).ok());
+}
+
+TEST_F(SchedTest, RestartGivesTheSameAnswerAndFingerprint) {
+  std::vector<std::vector<TokenId>> answers;
+  std::vector<std::string> prints;
+  for (int start = 0; start < 2; ++start) {
+    EngineOptions o = options();
+    o.threads = 1 + 2 * start;  // nor does it depend on the number of threads
+    const auto engine = Engine::load(o);
+    Client client(*engine);
+    answers.push_back(client.ask(request(1, 200, 30, 0.7f)).tokens);
+    prints.push_back(engine->info().fingerprint);
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  EXPECT_EQ(prints[0], prints[1]);
+  EngineOptions exact = options();
+  exact.activations = Activations::kExact;
+  EXPECT_NE(Engine::load(exact)->info().fingerprint, prints[0]);
+}
+
+TEST_F(SchedTest, MtpPromisedButAbsentMeansNoDrafting) {
+  testing::RandomCheckpoint checkpoint = testing::make_random_checkpoint({});
+  std::vector<std::string> names;
+  for (const auto& shard : checkpoint.shards)
+    for (const auto& tensor : shard.tensors)
+      if (tensor.name.rfind("mtp.", 0) == 0) names.push_back(tensor.name);
+  ASSERT_GT(names.size(), 10u);
+  const ScratchFolder partial;
+  const std::string kept = names.back();
+  for (const std::string& name : names)
+    if (name != kept) checkpoint.remove_tensor(name);
+  testing::write_checkpoint(partial.path(), checkpoint);
+  EngineOptions o = options();
+  o.model_dir = partial.path().string();
+  EXPECT_THROW(Engine::load(o), CheckpointError);
+
+  checkpoint.remove_tensor(kept);
+  const ScratchFolder none;
+  testing::write_checkpoint(none.path(), checkpoint);
+  o.model_dir = none.path().string();
+  const auto engine = Engine::load(o);
+  EXPECT_FALSE(engine->info().drafting);
+  ASSERT_FALSE(engine->info().notes.empty());
+  EXPECT_NE(engine->info().notes[0].find("no drafting"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace nibble
