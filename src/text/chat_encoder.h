@@ -51,12 +51,12 @@ struct Message {
 };
 
 struct ChatRequest {
-  std::vector<Message> messages;
+  std::vector<Message> messages = {};
   // OpenAI's request fields; they are attached to the first system message, or to an empty one made
   // in front.
-  std::vector<Tool> tools;
-  std::optional<std::string> response_format;  // JSON text of the schema to follow
-  Thinking thinking;                           // from resolve_thinking()
+  std::vector<Tool> tools = {};
+  std::optional<std::string> response_format = {};  // JSON text of the schema to follow
+  Thinking thinking = {};                           // from resolve_thinking()
   bool drop_thinking = true;  // earlier turns lose their reasoning (never when a message has tools)
 };
 

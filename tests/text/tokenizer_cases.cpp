@@ -1,4 +1,4 @@
-// Compares the tokenizer with cases an oracle wrote (oracle_test.py):
+// Compares the tokenizer with cases an oracle wrote (tokenizer_oracle_test.py):
 //
 //   tokenizer_cases encode TOKENIZER.json CASES   every case equal, and 1 MB runs in under a second
 //   tokenizer_cases classes FILE                  class bits of all 1,114,112 code points

