@@ -8,8 +8,9 @@
 
 namespace nibble::ops {
 
-// q[n][h] *= rsqrt(mean(q[n][h]^2) + eps), then RoPE on the last channels at the row's position
-// (3.1, 3.2), in place. Release: bf16 after the norm and after the rotation.
+// q[n][h] *= rsqrt(mean(q[n][h]^2) + eps), then RoPE on the last channels at the row's position (3.1,
+// 3.2), in place. Release: the norm is bf16 arithmetic as published (the squares, their fp32 mean, mean + eps, its
+// reciprocal root and the product are each rounded), then bf16 after the rotation. query_norm_row in ops/ref/rounding.h.
 struct QueryNormRopeArgs {
   Batch batch;
   tensor::View q;  // in, out [n, H, hd]
@@ -30,12 +31,14 @@ struct WindowInsertArgs {
 
 // Feeds tokens to a compressor and writes each entry that they close (3.5 ratio 128; 3.6 ratio 4,
 // overlapping).
-//   gates are stored with ape[position mod ratio] added; entry w closes with position ratio * w +
-//   ratio - 1: e[d] = sum_j softmax_j(z_j[d]) c_j[d] over the tokens of window w (not overlapping),
-//   or over the first halves of window w - 1 and the second halves of window w (overlapping; window
-//   -1 is absent) row = rope(rms_norm(e) * norm) at position ratio * w
+//   Gates are stored with ape[position mod ratio] added. Entry w closes with the token at position
+//   ratio * w + ratio - 1:
+//     e[d] = sum_j softmax_j(z_j[d]) c_j[d]
+//   over the tokens of window w (not overlapping), or over the first halves of window w - 1 and the
+//   second halves of window w (overlapping; window -1 is absent), and then
+//     row = rope(rms_norm(e) * norm) at position ratio * w
 // Release: bf16 before the norm, after it and after the rotation; then whatever the row format
-// rounds (kFp4Index applies the Hadamard rotation first).
+// rounds (kFp4Index: Hadamard rotation, bf16, FP4 grid).
 struct CompressArgs {
   Batch batch;
   tensor::View values;  // [n, W] F32: wkv x; W = width, or 2 * width when overlapping
@@ -53,7 +56,8 @@ struct CompressArgs {
 // The lightning indexer's choice (3.7): score(t, w) = sum_h weights[t][h] * relu(q[t][h] . key[w])
 // over the visible entries w < floor((t + 1) / ratio); the `topk` largest, ties to the lower entry.
 // When no more than topk are visible, all of them. q is rotated here (RoPE at the row's position;
-// release: bf16), and Hadamard-rotated and rounded to the FP4 grid when the key pool is kFp4Index.
+// release: bf16), and when the key pool is kFp4Index, Hadamard-rotated, rounded to bf16 and to the
+// FP4 grid.
 // weights already carry the factor hd^-0.5 * heads^-0.5 when the caller wants it: a positive factor
 // does not change the choice, so none is applied.
 struct IndexSelectArgs {
@@ -70,8 +74,10 @@ struct IndexSelectArgs {
 // o[n][h] = unrotate(sum_j p_j row_j), p = softmax over the keys with the head's sink in the
 // denominator (3.3, 3.4). Keys of the query at position t, in this order: window rows max(0, t -
 // window + 1) .. t, then the compressed entries: the selected ones, or all visible when `selected`
-// is empty. The order of the sums is the order of the keys. Release: p is rounded to bf16 before
-// the sum over rows (the denominator is not), o to bf16, and again after unrotation.
+// is empty. The order of the sums is the order of the keys. Scores are shifted by the largest of
+// them; the sink is not part of that maximum, and one so far above it that its exponential
+// overflows leaves o = 0. Release: the numerators are rounded to bf16 before the sum over rows (the
+// denominator is not), o to bf16, and again after unrotation.
 struct SparseAttentionArgs {
   Batch batch;
   tensor::View q;  // [n, H, hd], rotated

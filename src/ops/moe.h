@@ -9,8 +9,9 @@
 
 namespace nibble::ops {
 
-// s = sqrt(softplus(gate . x)), fp32. Experts: the k largest of s + bias (ties to the lower id,
-// best first), or row ids[n] of the hash table. weight = s[expert] / sum of the chosen s * scaling.
+// s = sqrt(softplus(gate . x)), fp32. Experts: the k largest of s + bias (ties to the lower id), or row
+// ids[n] of the hash table; listed in ascending order of id, which is the order of every later sum.
+// weight = s[expert] / sum of the chosen s * scaling.
 struct RouteArgs {
   tensor::View x;                // [n, D]
   Matrix gate;                   // [E, D]

@@ -1,6 +1,7 @@
 // Queries, window rows, sparse attention (deepseek-v4.md 3.1 to 3.4).
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "ops/ref/ref_backend.h"
@@ -15,8 +16,7 @@ void RefBackend::query_norm_rope(const QueryNormRopeArgs& a) {
     for (std::int64_t i = 0; i < seg.rows; ++i)
       for (std::int64_t h = 0; h < heads; ++h) {
         float* q = a.q.f32() + ((seg.first_row + i) * heads + h) * hd;
-        rms_norm_row(q, nullptr, hd, a.eps, q);
-        if (numerics().release) bf16_round(q, hd);
+        query_norm_row(q, hd, a.eps, numerics().release);
         rope_row(q, hd, seg.position + i, a.rope, 1.0f);
         if (numerics().release) bf16_round(q, hd);
       }
@@ -69,7 +69,7 @@ void RefBackend::sparse_attention(const SparseAttentionArgs& a) {
       for (std::int64_t h = 0; h < heads; ++h) {
         const float* q = a.q.f32() + (n * heads + h) * hd;
         const float sink = a.sink.f32()[h];
-        float top = sink;  // included, so that a sink far above the scores cannot overflow
+        float top = -std::numeric_limits<float>::infinity();
         for (std::int64_t j = 0; j < count; ++j) {
           float dot = 0.0f;
           for (std::int64_t d = 0; d < hd; ++d)

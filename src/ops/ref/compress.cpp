@@ -95,6 +95,7 @@ void RefBackend::index_select(const IndexSelectArgs& a) {
         if (numerics().release) bf16_round(q + h * width, width);
         if (a.keys.format == RowFormat::kFp4Index) {
           hadamard(q + h * width, width);
+          bf16_round(q + h * width, width);
           fp4_round_blocks(q + h * width, width);
         }
       }

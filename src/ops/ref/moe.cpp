@@ -67,6 +67,7 @@ void RefBackend::route(const RouteArgs& a) {
                        [&](std::int32_t x, std::int32_t y) { return biased(x) > biased(y); });
       std::copy_n(order.begin(), k, chosen);
     }
+    std::sort(chosen, chosen + k);
     float sum = 0.0f;
     for (std::int64_t j = 0; j < k; ++j) sum += s[static_cast<std::size_t>(chosen[j])];
     for (std::int64_t j = 0; j < k; ++j)

@@ -74,6 +74,18 @@ void rms_norm_row(const float* x, const float* weight, std::int64_t n, float eps
   for (std::int64_t i = 0; i < n; ++i) y[i] = weight ? x[i] * s * weight[i] : x[i] * s;
 }
 
+void query_norm_row(float* x, std::int64_t n, float eps, bool release) {
+  if (!release) {
+    rms_norm_row(x, nullptr, n, eps, x);
+    return;
+  }
+  float square = 0.0f;
+  for (std::int64_t i = 0; i < n; ++i) square += bf16_round(x[i] * x[i]);
+  const float mean = bf16_round(square / static_cast<float>(n));
+  const float s = bf16_round(1.0f / std::sqrt(bf16_round(mean + eps)));
+  for (std::int64_t i = 0; i < n; ++i) x[i] = bf16_round(x[i] * s);
+}
+
 void rope_row(float* x, std::int64_t n, std::int64_t position, const RopeTable& rope, float sign) {
   float* tail = x + n - 2 * rope.pairs;
   for (int i = 0; i < rope.pairs; ++i) {
@@ -116,6 +128,7 @@ void store_row(const RowPool& pool, std::int64_t slot, std::int64_t row, const f
     case RowFormat::kFp4Index: {
       std::vector<float> rotated(x, x + width);
       hadamard(rotated.data(), width);
+      bf16_round(rotated.data(), width);
       quant::mxfp4_encode_row(
           rotated, {bytes(out), static_cast<std::size_t>(width / 2)},
           {bytes(out) + width / 2, static_cast<std::size_t>(width / kFp4IndexBlock)});

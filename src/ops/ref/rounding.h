@@ -29,6 +29,9 @@ void hadamard(float* x, std::int64_t n);
 // y = x * rsqrt(mean(x^2) + eps) * weight; weight may be null (no weight). In place allowed.
 void rms_norm_row(const float* x, const float* weight, std::int64_t n, float eps, float* y);
 
+// x *= rsqrt(mean(x^2) + eps), the query heads' norm. Release: in bf16 arithmetic, as published.
+void query_norm_row(float* x, std::int64_t n, float eps, bool release);
+
 // Rotates the last 2 * rope.pairs of n channels by sign * position * inv_freq.
 void rope_row(float* x, std::int64_t n, std::int64_t position, const RopeTable& rope, float sign);
 
