@@ -125,11 +125,14 @@ std::vector<Case> file_cases() {
                   {"broken JSON"}),
       header_case("text_after_header", R"({}{"x":1})", {"after the header's closing brace"}),
       header_case("invalid_utf8", "{\"\xFF\":{}}", {"broken JSON"}),
-      header_case("deep_json", deep, {"header"}, 0),
-      header_case("deep_tensor", R"({"x":)" + deep, {"header"}, 0),
+      header_case("deep_json", deep, {"header", "badly nested"}, 0),
+      header_case("deep_tensor", R"({"x":)" + deep, {"header", "badly nested"}, 0),
       header_case("deep_unknown_key",
-                  R"({"x":{"other":)" + deep + std::string(3'000'000, ']') + "}}",
+                  R"({"x":{"other":)" + std::string(60, '[') + std::string(60, ']') + "}}",
                   {"'x'", "dtype is missing"}, 0),
+      header_case("commas", "{" + std::string(13'000'000, ','), {"header", "more than 12000000"},
+                  0),
+      header_case("closing_brackets", std::string(3'000'000, ']'), {"header", "badly nested"}, 0),
       header_case("metadata_not_object", R"({"__metadata__":[]})",
                   {"__metadata__ is not an object"}),
       header_case("metadata_not_text", R"({"__metadata__":{"a":{"b":1}}})",
@@ -235,7 +238,8 @@ std::vector<Case> folder_cases() {
                  {kIndex, "'x'", "not text"}),
       index_case("index_cut", xy.substr(0, xy.size() - 5), {kIndex, "broken JSON"}),
       index_case("index_empty", "", {kIndex, "broken JSON"}),
-      index_case("index_deep", R"({"metadata":)" + std::string(3'000'000, '['), {kIndex}),
+      index_case("index_deep", R"({"metadata":)" + std::string(3'000'000, '['),
+                 {kIndex, "badly nested", "64"}),
       index_case("index_two_documents", xy + xy, {kIndex, "after the closing brace"}),
       {"index_too_large",
        [](const TempFolder& folder) {
@@ -513,6 +517,15 @@ TEST(HostileCheckpoints, MissingWeightsStopBeforeTheyCostMemory) {
                CheckpointError);
   EXPECT_THROW(binder.vector_f32("norm.weight", {std::int64_t{1} << 40}), CheckpointError);
   EXPECT_THROW(binder.ints("ids", {std::int64_t{1} << 40}), CheckpointError);
+}
+
+TEST(HostileCheckpoints, BracketsInTextDoNotCount) {
+  const TempFolder folder;
+  const std::string text = std::string(100, '[') + "\\\"{" + std::string(100, ',');
+  folder.write(kFile, safetensors_bytes(R"({"__metadata__":{"note":")" + text + R"("},)" +
+                                            header_entry({"x", "F32", {1}, ""}, 0, 4) + "}",
+                                        "1234"));
+  EXPECT_EQ(Checkpoint::open(folder.path()).tensors().size(), 1u);
 }
 
 TEST(HostileCheckpoints, AskingTwiceIsABug) {

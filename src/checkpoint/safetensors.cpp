@@ -10,7 +10,7 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "checkpoint/json_end.h"
+#include "checkpoint/json_guard.h"
 #include "checkpoint/quote.h"
 #include "nibble/status.h"
 
@@ -45,7 +45,7 @@ std::string known_dtypes() {
 }
 
 // Turns the JSON text into tensors. simdjson's On-Demand walk reads only what is asked for and
-// skips the rest without recursion, so nesting costs neither stack nor memory.
+// skips the rest without recursion, so nesting costs no stack.
 class HeaderParser {
  public:
   HeaderParser(const std::string& path, std::int64_t data_start)
@@ -55,6 +55,7 @@ class HeaderParser {
     json::parser parser;
     json::document document;
     json::object root;
+    if (const auto problem = json_problem(text)) fail(*problem);
     check(parser.iterate(text).get(document));
     check(document.get_object().get(root));
     bool metadata_seen = false;
@@ -69,8 +70,8 @@ class HeaderParser {
         parse_metadata(field.value());
         continue;
       }
-      if (tensors_.size() == kMaxTensorsPerFile) {
-        fail(fmt::format("more than {} tensors", kMaxTensorsPerFile));
+      if (tensors_.size() == kMaxTensors) {
+        fail(fmt::format("more than {} tensors", kMaxTensors));
       }
       tensor_.assign(key);
       tensors_.push_back(parse_tensor(field.value()));

@@ -21,7 +21,8 @@
 namespace nibble::checkpoint {
 
 inline constexpr std::int64_t kMaxHeaderBytes = 100'000'000;
-inline constexpr std::size_t kMaxTensorsPerFile = 1'000'000;
+// Per file and per index. The largest published checkpoints of this family have 150,000 tensors in all.
+inline constexpr std::size_t kMaxTensors = 400'000;
 
 struct StoredTensor {
   std::string name;

@@ -6,8 +6,9 @@
 #include <algorithm>
 
 #include "checkpoint/folder.h"
-#include "checkpoint/json_end.h"
+#include "checkpoint/json_guard.h"
 #include "checkpoint/quote.h"
+#include "checkpoint/safetensors.h"
 #include "nibble/status.h"
 
 namespace nibble::checkpoint {
@@ -23,6 +24,7 @@ class IndexParser {
     json::parser parser;
     json::document document;
     json::object root;
+    if (const auto problem = json_problem(text)) fail(*problem);
     check(parser.iterate(text).get(document));
     check(document.get_object().get(root));
     bool map_seen = false;
@@ -84,6 +86,8 @@ class IndexParser {
       if (field.value().get_string().get(shard)) {
         fail(fmt::format("weight_map: tensor {}: the shard is not text", quote(tensor)));
       }
+      if (index_.shard_of.size() == kMaxTensors)
+        fail(fmt::format("more than {} tensors", kMaxTensors));
       const int number = shard_number(tensor, shard);
       if (!index_.shard_of.emplace(tensor, number).second) {
         fail(fmt::format("weight_map: tensor {} occurs twice", quote(tensor)));

@@ -45,6 +45,9 @@ constexpr std::array kSpellings = {
     Spelling{"layers.#.self_attn.kv_norm", "layers.#.attn.kv_norm"},
     Spelling{"layers.#.self_attn.o_a_proj", "layers.#.attn.wo_a"},
     Spelling{"layers.#.self_attn.o_b_proj", "layers.#.attn.wo_b"},
+    // What transformers 5.17 writes when it saves in the "original" spelling: its rule for the compressor's norm, run backwards,
+    // also hits this one.
+    Spelling{"layers.#.attn.norm", "layers.#.attn.kv_norm"},
     // compressor, and the indexer with its own compressor flattened into it
     Spelling{"layers.#.self_attn.compressor.kv_proj", "layers.#.attn.compressor.wkv"},
     Spelling{"layers.#.self_attn.compressor.gate_proj", "layers.#.attn.compressor.wgate"},

@@ -87,6 +87,7 @@ TEST(TensorNames, TransformersSpelling) {
       {"model.layers.3.mlp.experts.17.gate_proj.weight", "layers.3.ffn.experts.17.w1.weight"},
       {"model.layers.3.mlp.experts.17.up_proj.weight", "layers.3.ffn.experts.17.w3.weight"},
       {"model.layers.3.mlp.experts.17.down_proj.weight", "layers.3.ffn.experts.17.w2.weight"},
+      {"model.layers.3.attn.norm.weight", "layers.3.attn.kv_norm.weight"},
       {"layers.3.attn.wq_a.weight_scale_inv", "layers.3.attn.wq_a.scale"},
   };
   for (const auto& [other, expected] : kPairs) EXPECT_EQ(canonical(other), expected);
