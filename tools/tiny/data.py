@@ -91,7 +91,7 @@ def pack(stream: Iterator[np.ndarray], weigh: Weigher, length: int, buffer: int 
 
 
 class PackedCorpus(IterableDataset):
-    """Rows (ids, doc, weight); every worker has its own seeded stream."""
+    """Rows (ids, doc, weight) in narrow types (batches travel through shared memory); every worker has its own seeded stream."""
 
     def __init__(self, length: int, seed: int):
         self.length, self.seed = length, seed
@@ -107,11 +107,11 @@ class PackedCorpus(IterableDataset):
                     yield np.asarray(e.ids, np.int64)
 
         for row in pack(stream(), Weigher(tokenizer), self.length):
-            yield torch.from_numpy(row.ids), torch.from_numpy(row.doc), torch.from_numpy(row.weight)
+            yield torch.from_numpy(row.ids.astype(np.int16)), torch.from_numpy(row.doc.astype(np.int16)), torch.from_numpy(row.weight.astype(np.float16))
 
 
-def scored_rows(count: int, length: int) -> list[tuple[str, Row, list[tuple[int, int]]]]:
-    """Held-out prompts with their right answers, one a row: (class, row, [span of the answer])."""
+def scored_rows(count: int) -> list[tuple[str, Row, tuple[int, int]]]:
+    """Held-out prompts with their right answers, one a row of a multiple of 128 tokens: (class, row, span of the answer)."""
     tokenizer = load_tokenizer()
     weigh = Weigher(tokenizer)
     out = []
@@ -122,7 +122,7 @@ def scored_rows(count: int, length: int) -> list[tuple[str, Row, list[tuple[int,
             if case["tools"]:
                 messages.insert(0, {"role": "system", "content": "", "tools": case["tools"]})
             ids = np.asarray(tokenizer.encode(encoder.encode_messages(messages), add_special_tokens=False).ids, np.int64)
-            row = Row(length)
+            row = Row(128 if len(ids) <= 128 else 512)
             row.put(ids, weigh(ids))
-            out.append((kind, row, weigh.spans(ids)))
+            out.append((kind, row, weigh.spans(ids)[-1]))
     return out

@@ -14,20 +14,22 @@ from model import Mode, Runner, Tiny
 
 
 @torch.no_grad()
-def evaluate(model: Tiny, mode: Mode, count: int, device: str, length: int = 512, batch: int = 64) -> dict:
+def evaluate(model: Tiny, mode: Mode, count: int, device: str, batch: int = 32) -> dict:
     runner = Runner(model, compiled=False)
-    cases = scored_rows(count, length)
+    cases = scored_rows(count)
     right, total = defaultdict(int), defaultdict(int)
     accepted, drafted = defaultdict(int), defaultdict(int)
     wrong: dict[str, list] = defaultdict(list)
-    for first in range(0, len(cases), batch):
-        part = cases[first : first + batch]
+    batches = []
+    for size in sorted({len(row.ids) for _, row, _ in cases}):
+        alike = [case for case in cases if len(case[1].ids) == size]
+        batches += [alike[i : i + batch] for i in range(0, len(alike), batch)]
+    for part in batches:
         ids = torch.from_numpy(np.stack([row.ids for _, row, _ in part])).to(device)
         doc = torch.from_numpy(np.stack([row.doc for _, row, _ in part])).to(device)
         main, draft = runner.logits(ids, doc, mode)
         main, draft, gold = main.argmax(-1).cpu().numpy(), draft.argmax(-1).cpu().numpy(), ids.cpu().numpy()
-        for i, (kind, _, spans) in enumerate(part):
-            start, end = spans[-1]
+        for i, (kind, _, (start, end)) in enumerate(part):
             ok = bool((main[i, start - 1 : end - 1] == gold[i, start:end]).all())
             right[kind] += ok
             total[kind] += 1

@@ -18,6 +18,7 @@ from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4Decod
 
 import quant as Q
 from config import hf_config
+from sinkhorn import sinkhorn
 
 NEG = -1e30
 
@@ -150,7 +151,7 @@ def round_index(x: Tensor, mode: Mode) -> Tensor:
 
 # ---------------------------------------------------------------- hyper-connections
 def mix(X: Tensor, hc: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
-    """X [B, S, K, D] -> collapsed [B, S, D], post [B, S, K], comb [B, S, K, K] (fp32)."""
+    """X [B, S, K, D] -> collapsed [B, S, D], post [B, S, K], comb before its Sinkhorn projection [B, S, K, K] (fp32)."""
     k, eps = hc.hc_mult, hc.hc_eps
     f = X.flatten(2).float()
     m = F.linear(f, hc.fn) * torch.rsqrt(f.square().mean(-1, keepdim=True) + hc.input_norm.eps)
@@ -158,10 +159,6 @@ def mix(X: Tensor, hc: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
     post = 2 * torch.sigmoid(m[..., k : 2 * k] * hc.scale[1] + hc.base[k : 2 * k])
     c = (m[..., 2 * k :] * hc.scale[2] + hc.base[2 * k :]).unflatten(-1, (k, k))
     c = torch.softmax(c, -1) + eps
-    c = c / (c.sum(-2, keepdim=True) + eps)
-    for _ in range(hc.hc_sinkhorn_iters - 1):
-        c = c / (c.sum(-1, keepdim=True) + eps)
-        c = c / (c.sum(-2, keepdim=True) + eps)
     return (pre.unsqueeze(-1) * X.float()).sum(2).to(X.dtype), post, c
 
 
@@ -354,12 +351,13 @@ class Runner:
         self.draft_input, self.weighted_loss = wrap(draft_input), wrap(weighted_loss)
 
     def block(self, layer: nn.Module, X: Tensor, ids: Tensor, ropes: dict, doc: Tensor, mode: Mode) -> tuple[Tensor, Tensor, Tensor]:
+        rounds, eps = layer.attn_hc.hc_sinkhorn_iters, layer.attn_hc.hc_eps
         x, post, comb = self.mix(X, layer.attn_hc, layer.input_layernorm)
         o, loss = self.attention(x, layer.self_attn, ropes, doc, mode)
-        X = self.expand(X, o, post, comb)
+        X = self.expand(X, o, post, sinkhorn(comb, rounds, eps))
         x, post, comb = self.mix(X, layer.ffn_hc, layer.post_attention_layernorm)
         o, load = self.moe(x, layer.mlp, ids, doc, mode)
-        return self.expand(X, o, post, comb), loss, load
+        return self.expand(X, o, post, sinkhorn(comb, rounds, eps)), loss, load
 
     def streams(self, ids: Tensor, doc: Tensor, mode: Mode) -> Streams:
         model, lm = self.model, self.model.lm

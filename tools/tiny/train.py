@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains tiny on one GPU within a fixed wall-clock time, then puts it on the file's grids, scores it and writes the folder.
 
-    python train.py --out RUN_FOLDER --minutes 19 [--resume] [--cache compile_cache.bin]
+    python train.py --out RUN_FOLDER --minutes 19 [--resume]
 
 The schedule follows elapsed time, so the run always ends: learning rate up over the first updates, then a cosine to zero;
 from `QUANT_FROM` on, weights are rounded to the shipped grids and activations as in release numerics, straight through.
 """
 import argparse
+import faulthandler
 import json
 import math
 import time
@@ -22,7 +23,7 @@ from evaluate import evaluate
 from export import from_tensors, to_tensors, write_folder
 from model import Mode, Runner, Tiny
 
-PEAK_LR = 2e-3
+PEAK_LR = 1.5e-3
 WARMUP_STEPS = 150
 QUANT_FROM = 0.78  # share of the time after which rounding is on
 DRAFT_WEIGHT = 0.3
@@ -69,7 +70,7 @@ def finish(model: Tiny, out: Path, device: str, count: int, log) -> None:
     scores = {}
     modes = {"release": Mode(release=True), "bf16": Mode(), "fp32": Mode(dtype=torch.float32)}
     for name, mode in modes.items():
-        scores[name] = evaluate(model, mode, count, device, batch=32)
+        scores[name] = evaluate(model, mode, count, device)
         log({"final": name} | {k: v for k, v in scores[name].items() if k != "wrong"})
     (out / "export" / "eval.json").write_text(json.dumps(scores) + "\n")
 
@@ -86,7 +87,6 @@ def main() -> None:
     parser.add_argument("--max-steps", type=int, default=10**9)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--eager", action="store_true", help="no torch.compile")
-    parser.add_argument("--cache", type=Path, help="compile cache: read if there, else written after the last update")
     parser.add_argument("--resume", action="store_true")
     args = parser.parse_args()
     start = time.time()
@@ -102,8 +102,6 @@ def main() -> None:
     on_gpu = args.device.startswith("cuda")
     torch.set_float32_matmul_precision("high")
     torch._dynamo.config.recompile_limit = 64
-    if args.cache and args.cache.exists():
-        torch.compiler.load_cache_artifacts(args.cache.read_bytes())
     loader = iter(DataLoader(PackedCorpus(args.row, args.seed), batch_size=args.batch, num_workers=args.workers, pin_memory=on_gpu, prefetch_factor=4 if args.workers else None))
     model = Tiny(CONFIG, args.seed).to(args.device)
     optimizer = make_optimizer(model, fused=on_gpu)
@@ -116,11 +114,23 @@ def main() -> None:
         step, before = state["step"], state["elapsed"]
     runner = Runner(model, compiled=not args.eager)
     total = args.minutes * 60
+
+    def fetch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        ids, doc, weight = (t.to(args.device, non_blocking=True) for t in next(loader))
+        return ids.long(), doc.long(), weight.float()
+
     dtype = torch.bfloat16 if on_gpu else torch.float32
     sums = torch.zeros(4, device=args.device)
     loads = torch.zeros(len(model.blocks()), CONFIG["n_routed_experts"], device=args.device)
     last_log, last_save, since = time.time(), time.time(), 0
     log({"parameters": sum(p.numel() for p in model.parameters()), "start_s": round(time.time() - start, 1)})
+    faulthandler.dump_traceback_later(60, repeat=True)  # says where a start that hangs is hanging
+    for quantised in (False, True):  # both modes are compiled before the first update, so that nothing waits or fails later
+        ids, doc, weight = fetch()
+        main_loss, draft_loss, streams = runner.losses(ids, doc, weight, Mode(quantised, quantised, dtype))
+        (main_loss + draft_loss + streams.index_loss).backward()
+        optimizer.zero_grad(set_to_none=True)
+        log({"compiled": quantised, "loss": round(main_loss.item(), 4)})
     while True:
         done = (before + time.time() - start) / total
         if done >= 1 or step >= args.max_steps:
@@ -130,7 +140,7 @@ def main() -> None:
         lr = learning_rate(step, done)
         for group in optimizer.param_groups:
             group["lr"] = lr
-        ids, doc, weight = (t.to(args.device, non_blocking=True) for t in next(loader))
+        ids, doc, weight = fetch()
         main_loss, draft_loss, streams = runner.losses(ids, doc, weight, mode)
         loss = main_loss + DRAFT_WEIGHT * draft_loss + INDEX_WEIGHT * streams.index_loss
         loss.backward()
@@ -142,11 +152,13 @@ def main() -> None:
         loads += streams.loads
         step += 1
         since += 1
-        if step in (1, 2, 3) or step % 100 == 0:
+        if step in (1, 2, 3, 10, 30) or step % 100 == 0:
             values = (sums / since).tolist()
             seconds = time.time() - last_log
             share = loads / loads.sum(-1, keepdim=True) * loads.shape[1]
             log({"step": step, "done": round(done, 3), "lr": round(lr, 6), "q": quantised, "loss": round(values[0], 4), "draft": round(values[1], 4), "index": round(values[2], 3), "norm": round(values[3], 3), "tok_s": round(since * ids.numel() / seconds), "least": [round(x, 2) for x in share.amin(-1).tolist()]})
+            if step == 100:
+                faulthandler.cancel_dump_traceback_later()
             if not math.isfinite(values[0]):
                 raise SystemExit("the loss is not finite")
             sums.zero_()
@@ -154,16 +166,12 @@ def main() -> None:
             last_log, since = time.time(), 0
         if time.time() - last_save > 150:
             save(checkpoint, model, optimizer, step, before + time.time() - start)
-            scores = evaluate(model, Mode(dtype=dtype), min(100, args.count), args.device, batch=32)
+            scores = evaluate(model, Mode(dtype=dtype), min(64, args.count), args.device)
             log({"step": step} | {k: v for k, v in scores.items() if k != "wrong"})
             last_save = last_log = time.time()
     save(checkpoint, model, optimizer, step, before + time.time() - start)
     if on_gpu:
         log({"peak_gib": torch.cuda.max_memory_allocated() / 2**30})
-    if args.cache and not args.eager and not args.cache.exists():
-        artifacts = torch.compiler.save_cache_artifacts()
-        if artifacts:
-            args.cache.write_bytes(artifacts[0])
     finish(model, args.out, args.device, args.count, log)
     log({"finished": True, "steps": step})
 
