@@ -2,11 +2,10 @@
 // tests, by `--device ref`, and by other backends' op tables as the answer to compare with.
 #pragma once
 
-#include <deque>
 #include <vector>
 
 #include "ops/backend.h"
-#include "tensor/buffer.h"
+#include "ops/host_memory.h"
 
 namespace nibble::ops::ref {
 
@@ -40,8 +39,7 @@ class RefBackend : public Backend {
   void routed_experts(const RoutedExpertsArgs& args) override;
 
  private:
-  std::deque<tensor::HostBuffer<std::byte>> buffers_;
-  std::deque<quant::HostMatrix> matrices_;
+  HostMemory memory_;
 };
 
 }  // namespace nibble::ops::ref

@@ -1,0 +1,211 @@
+// Compressors and the lightning indexer (deepseek-v4.md 3.5 to 3.7).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "ops/cpu/cpu_backend.h"
+
+namespace nibble::ops::cpu {
+namespace {
+
+constexpr std::int64_t kKeyBlock = 64;  // index keys decoded together
+constexpr std::int64_t kRowTile = 8;    // rows that share them
+
+// Entry w of one slot from the stored rows.
+void pool_entry(const Kernels& k, const CompressArgs& a, std::int64_t slot, std::int64_t w,
+                float* entry) {
+  const std::int64_t width = a.entries.width, ratio = a.ratio;
+  thread_local std::vector<const float*> values, gates;
+  values.clear();
+  gates.clear();
+  const auto add = [&](std::int64_t position, std::int64_t half) {
+    const std::int64_t at = a.state.offset(slot, position) + half * width;
+    values.push_back(a.state.values + at);
+    gates.push_back(a.state.gates + at);
+  };
+  if (a.overlap && w > 0)
+    for (std::int64_t j = 0; j < ratio; ++j) add(ratio * (w - 1) + j, 0);
+  for (std::int64_t j = 0; j < ratio; ++j) add(ratio * w + j, a.overlap ? 1 : 0);
+  k.pool(values.data(), gates.data(), static_cast<std::int64_t>(values.size()), width, entry);
+}
+
+// out[0..topk): the ids of the topk largest scores, ascending; ties to the lower id.
+void choose(const float* scores, std::int64_t count, std::int64_t topk, std::int32_t* out) {
+  thread_local std::vector<std::int32_t> order;
+  order.resize(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  // A NaN counts as the smallest, so that this is an order whatever the scores are.
+  const auto value = [&](std::int32_t w) {
+    return std::isnan(scores[w]) ? -std::numeric_limits<float>::infinity() : scores[w];
+  };
+  std::nth_element(order.begin(), order.begin() + topk, order.end(),
+                   [&](std::int32_t x, std::int32_t y) {
+                     const float vx = value(x), vy = value(y);
+                     return vx > vy || (vx == vy && x < y);
+                   });
+  std::sort(order.begin(), order.begin() + topk);
+  std::copy_n(order.begin(), topk, out);
+}
+
+// The keys [begin, begin + count) of a slot as floats [count][width], in place or in `space`.
+const float* key_floats(const Kernels& k, const RowPool& keys, std::int64_t slot,
+                        std::int64_t begin, std::int64_t count, float* space) {
+  if (keys.format == RowFormat::kF32) return reinterpret_cast<const float*>(keys.row(slot, begin));
+  for (std::int64_t w = 0; w < count; ++w)
+    k.load_row(keys.format, keys.width, keys.row(slot, begin + w), space + w * keys.width);
+  return space;
+}
+
+}  // namespace
+
+void CpuBackend::compress(const CompressArgs& a) {
+  const std::int64_t n = a.batch.rows(), width = a.entries.width, stored = a.state.width;
+  const std::int64_t ratio = a.ratio;
+  NIBBLE_CHECK(ratio >= 1 && stored == (a.overlap ? 2 : 1) * width,
+               "ratio {}, state width {} for entries of {}", ratio, stored, width);
+  check_shape(a.values, {n, stored}, "compress.values");
+  check_shape(a.gates, {n, stored}, "compress.gates");
+  check_shape(a.ape, {ratio, stored}, "compress.ape");
+  check_shape(a.norm, {width}, "compress.norm");
+  tiles_.clear();  // a closing entry each: begin is its number
+  for (std::size_t s = 0; s < a.batch.segments.size(); ++s) {
+    const Segment& seg = a.batch.segments[s];
+    NIBBLE_CHECK(a.state.ring >= seg.rows + (a.overlap ? 2 : 1) * ratio,
+                 "state ring {} for {} rows", a.state.ring, seg.rows);
+    for (std::int64_t w = seg.position / ratio; ratio * (w + 1) <= seg.position + seg.rows; ++w) {
+      NIBBLE_CHECK(w < a.entries.rows_per_slot, "entry {} of {}", w, a.entries.rows_per_slot);
+      tiles_.push_back({static_cast<std::int32_t>(s), static_cast<std::int32_t>(w),
+                        static_cast<std::int32_t>(w)});
+    }
+  }
+  for_each_row(a.batch, 0.5 * static_cast<double>(stored), [&](const Segment& seg, std::int64_t i) {
+    const std::int64_t position = seg.position + i, from = (seg.first_row + i) * stored;
+    const std::int64_t to = a.state.offset(seg.slot, position);
+    std::copy_n(a.values.f32() + from, stored, a.state.values + to);
+    std::copy_n(a.gates.f32() + from, stored, a.state.gates + to);
+    k_.add(a.ape.f32() + (position % ratio) * stored, stored, a.state.gates + to);
+  });
+  const double entry_ns = static_cast<double>(width * ratio * (a.overlap ? 2 : 1)) * 1.2 + 2000.0;
+  parallel(static_cast<std::int64_t>(tiles_.size()), entry_ns,
+           [&](std::int64_t begin, std::int64_t end) {
+             thread_local Scratch<float> space;
+             float* entry = space.get(width + 6 * a.rope.pairs);
+             float* angles = entry + width;
+             for (std::int64_t item = begin; item < end; ++item) {
+               const Tile& tile = tiles_[static_cast<std::size_t>(item)];
+               const std::int64_t slot =
+                   a.batch.segments[static_cast<std::size_t>(tile.group)].slot;
+               const std::int64_t w = tile.begin;
+               pool_entry(k_, a, slot, w, entry);
+               if (numerics().release) k_.round_bf16(entry, width);
+               norm_row(entry, a.norm.f32(), width, a.eps, entry);
+               fill_rope_row(a.rope, ratio * w, angles);
+               const RopeRow row = rope_row_at(angles, a.rope.pairs);
+               float* tail = entry + width - 2 * a.rope.pairs;
+               k_.rotate(tail, row.cos, row.sin, 2 * a.rope.pairs);
+               if (numerics().release) k_.round_bf16(tail, 2 * a.rope.pairs);
+               k_.store_row(a.entries.format, a.entries.width, entry, a.entries.row(slot, w));
+             }
+           });
+}
+
+void CpuBackend::index_select(const IndexSelectArgs& a) {
+  const std::int64_t n = a.batch.rows(), heads = a.q.shape[1], width = a.q.shape[2];
+  const std::int64_t topk = a.topk;
+  check_shape(a.q, {n, heads, width}, "index.q");
+  check_shape(a.weights, {n, heads}, "index.weights");
+  check_shape(a.selected, {n, topk}, "index.selected");
+  NIBBLE_CHECK(a.ratio >= 1 && heads <= kMaxIndexHeads && a.keys.width == width,
+               "ratio {}, {} heads, keys of {} channels for {}", a.ratio, heads, a.keys.width,
+               width);
+  for (const Segment& seg : a.batch.segments)
+    NIBBLE_CHECK((seg.position + seg.rows) / a.ratio <= a.keys.rows_per_slot,
+                 "position {} with {} keys", seg.position + seg.rows, a.keys.rows_per_slot);
+  const RopeAngles::Rows angles = angles_.of(a.rope, a.batch);
+  const auto visible = [&](const Segment& seg, std::int64_t i) {
+    return (seg.position + i + 1) / a.ratio;
+  };
+  // Queries that have a choice, rotated and rounded in place.
+  for_each_row(
+      a.batch, 2.0 * static_cast<double>(heads * width), [&](const Segment& seg, std::int64_t i) {
+        if (visible(seg, i) <= topk) return;
+        const std::int64_t r = seg.first_row + i;
+        const RopeRow row = angles.row(r);
+        float* q = a.q.f32() + r * heads * width;
+        for (std::int64_t h = 0; h < heads; ++h)
+          k_.rotate(q + (h + 1) * width - 2 * angles.pairs, row.cos, row.sin, 2 * angles.pairs);
+        if (numerics().release) k_.round_bf16(q, heads * width);
+        if (a.keys.format != RowFormat::kFp4Index) return;
+        for (std::int64_t h = 0; h < heads; ++h) k_.hadamard(q + h * width, width);
+        k_.round_bf16(q, heads * width);
+        k_.round_fp4(q, heads * width);
+      });
+  const auto score = [&](const Segment& seg, std::int64_t i, const float* keys, std::int64_t count,
+                         float* out) {
+    const std::int64_t r = seg.first_row + i;
+    k_.index_scores(a.q.f32() + r * heads * width, heads, width, a.weights.f32() + r * heads, keys,
+                    count, out);
+  };
+  const auto select = [&](const Segment& seg, std::int64_t i, const float* scores) {
+    const std::int64_t count = visible(seg, i);
+    std::int32_t* out = a.selected.i32() + (seg.first_row + i) * topk;
+    if (count > topk) {
+      choose(scores, count, topk, out);
+    } else {
+      std::iota(out, out + count, 0);
+      std::fill(out + count, out + topk, -1);
+    }
+  };
+  const double key_ns = static_cast<double>(heads * width) * 0.1;
+
+  if (n < pool_.size()) {  // the threads share each row's keys
+    for (const Segment& seg : a.batch.segments)
+      for (std::int64_t i = 0; i < seg.rows; ++i) {
+        const std::int64_t count = visible(seg, i);
+        float* scores = count > topk ? scores_.get(count) : nullptr;
+        if (scores)
+          parallel((count + kKeyBlock - 1) / kKeyBlock, key_ns * kKeyBlock,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     thread_local Scratch<float> space;
+                     float* decoded = space.get(kKeyBlock * width);
+                     for (std::int64_t b = begin; b < end; ++b) {
+                       const std::int64_t w = b * kKeyBlock, some = std::min(kKeyBlock, count - w);
+                       score(seg, i, key_floats(k_, a.keys, seg.slot, w, some, decoded), some,
+                             scores + w);
+                     }
+                   });
+        select(seg, i, scores);
+      }
+    return;
+  }
+  tiles_.clear();
+  for (std::size_t s = 0; s < a.batch.segments.size(); ++s)
+    for (std::int32_t i = 0; i < a.batch.segments[s].rows; i += kRowTile)
+      tiles_.push_back({static_cast<std::int32_t>(s), i,
+                        std::min<std::int32_t>(a.batch.segments[s].rows, i + kRowTile)});
+  const double tile_ns = key_ns * kRowTile * static_cast<double>(topk);
+  parallel(static_cast<std::int64_t>(tiles_.size()), tile_ns,
+           [&](std::int64_t begin, std::int64_t end) {
+             thread_local Scratch<float> space, score_space;
+             float* decoded = space.get(kKeyBlock * width);
+             for (std::int64_t item = begin; item < end; ++item) {
+               const Tile& tile = tiles_[static_cast<std::size_t>(item)];
+               const Segment& seg = a.batch.segments[static_cast<std::size_t>(tile.group)];
+               const std::int64_t most = visible(seg, tile.end - 1);
+               float* scores = score_space.get(kRowTile * most);
+               for (std::int64_t w = 0; most > topk && w < most; w += kKeyBlock) {
+                 const std::int64_t some = std::min(kKeyBlock, most - w);
+                 const float* keys = key_floats(k_, a.keys, seg.slot, w, some, decoded);
+                 for (std::int64_t i = tile.begin; i < tile.end; ++i)
+                   if (visible(seg, i) > topk)
+                     score(seg, i, keys, std::clamp<std::int64_t>(visible(seg, i) - w, 0, some),
+                           scores + (i - tile.begin) * most + w);
+               }
+               for (std::int64_t i = tile.begin; i < tile.end; ++i)
+                 select(seg, i, scores + (i - tile.begin) * most);
+             }
+           });
+}
+
+}  // namespace nibble::ops::cpu

@@ -1,0 +1,134 @@
+// embed, rms_norm, linear, grouped_linear, stream_add.
+#include <fmt/format.h>
+
+#include "ops/ref/rounding.h"
+#include "ops/testing/op_table.h"
+
+namespace nibble::ops::testing {
+namespace {
+
+using quant::Format;
+
+void embed_case(OpTable& table, Format format, std::int64_t n, std::int64_t vocab, std::int64_t d,
+                std::int64_t streams) {
+  table.begin("embed", fmt::format("{} n={} vocab={} D={} streams={}", quant::format_name(format),
+                                   n, vocab, d, streams));
+  const Weights w = make_weights(table, format, vocab, d, 1.0f);
+  std::vector<TokenId> ids;
+  for (std::int64_t i = 0; i < n; ++i)
+    ids.push_back(i == 0 ? static_cast<TokenId>(vocab - 1)
+                         : table.integer(0, static_cast<std::int32_t>(vocab - 1)));
+  const auto [found, expected] = table.both([&](Backend& b) {
+    const tensor::View out = poisoned(b, {n, streams, d});
+    b.embed({ids, w.upload(b), out});
+    return floats_of(b, out);
+  });
+  table.check_equal("streams", found, expected);
+}
+
+void rms_norm_case(OpTable& table, std::int64_t n, std::int64_t d, bool in_place) {
+  table.begin("rms_norm", fmt::format("n={} D={}{}", n, d, in_place ? " in place" : ""));
+  const Floats x = table.normal(n * d, 3.0f), weight = table.uniform(d, -1.5f, 1.5f);
+  const auto [found, expected] = table.both([&](Backend& b) {
+    const tensor::View in = put(b, x, {n, d}), out = in_place ? in : poisoned(b, {n, d});
+    b.rms_norm({in, put(b, weight, {d}), 1e-6f, out});
+    return floats_of(b, out);
+  });
+  Tolerance tolerance{.bound = {}, .rounded = table.release()};
+  for (const float y : expected)
+    tolerance.bound.push_back(
+        table.release() ? 0.0 : std::fabs(y) * kUnit * (8.0 * std::sqrt(double(d)) + 16.0));
+  table.check("y", found, expected, tolerance);
+}
+
+// Bounds of y[n][r] = weight[r] . x[n], the weight's rows in groups that see their own part of x.
+Tolerance product_bounds(const Weights& w, const Floats& x, std::int64_t n, std::int64_t groups,
+                         bool rounded) {
+  Tolerance tolerance{.bound = {}, .rounded = rounded};
+  const std::int64_t per_group = w.rows / groups;
+  for (std::int64_t t = 0; t < n; ++t)
+    for (std::int64_t r = 0; r < w.rows; ++r)
+      tolerance.bound.push_back(
+          dot_bound(w.row(r), x.data() + (t * groups + r / per_group) * w.cols, w.cols));
+  return tolerance;
+}
+
+void linear_case(OpTable& table, Format format, std::int64_t n, std::int64_t rows,
+                 std::int64_t cols, bool quantize, bool round) {
+  table.begin("linear",
+              fmt::format("{} n={} [{}, {}]{}{}", quant::format_name(format), n, rows, cols,
+                          quantize ? " quantize_input" : "", round ? "" : " keep fp32"));
+  const Weights w = make_weights(table, format, rows, cols, 0.5f);
+  Floats x = table.normal(n * cols, 2.0f);
+  const auto [found, expected] = table.both([&](Backend& b) {
+    const tensor::View out = poisoned(b, {n, rows});
+    b.linear({put(b, x, {n, cols}), w.upload(b), out, quantize, round});
+    return floats_of(b, out);
+  });
+  if (quantize && table.release())
+    for (std::int64_t t = 0; t < n; ++t) ref::fp8_round_blocks(x.data() + t * cols, cols, 128);
+  table.check("y", found, expected, product_bounds(w, x, n, 1, round && table.release()));
+}
+
+void grouped_case(OpTable& table, Format format, std::int64_t n, std::int64_t groups,
+                  std::int64_t rows_per_group, std::int64_t cols) {
+  table.begin("grouped_linear", fmt::format("{} n={} {} x [{}, {}]", quant::format_name(format), n,
+                                            groups, rows_per_group, cols));
+  const Weights w = make_weights(table, format, groups * rows_per_group, cols, 0.5f);
+  const Floats x = table.normal(n * groups * cols, 2.0f);
+  const auto [found, expected] = table.both([&](Backend& b) {
+    const tensor::View out = poisoned(b, {n, w.rows});
+    b.grouped_linear({put(b, x, {n, groups * cols}), w.upload(b), static_cast<int>(groups), out});
+    return floats_of(b, out);
+  });
+  table.check("y", found, expected, product_bounds(w, x, n, groups, table.release()));
+}
+
+void stream_add_case(OpTable& table, std::int64_t n, std::int64_t streams, std::int64_t d) {
+  table.begin("stream_add", fmt::format("n={} streams={} D={}", n, streams, d));
+  const Floats e = table.normal(n * d), h = table.normal(n * streams * d);
+  const auto [found, expected] = table.both([&](Backend& b) {
+    const tensor::View out = put(b, h, {n, streams, d});
+    b.stream_add({put(b, e, {n, d}), out});
+    return floats_of(b, out);
+  });
+  table.check_equal("streams", found, expected);
+}
+
+}  // namespace
+
+void dense_cases(OpTable& table) {
+  for (const Format format : {Format::kBF16, Format::kF32}) {
+    embed_case(table, format, 0, 10, 32, 4);
+    embed_case(table, format, 1, 1, 7, 1);
+    embed_case(table, format, 70, 67, 96, 4);
+  }
+  for (const std::int64_t d : {1, 7, 8, 96, 131, 512}) {
+    rms_norm_case(table, 3, d, false);
+    rms_norm_case(table, 33, d, true);
+  }
+  rms_norm_case(table, 0, 64, false);
+  for (const Format format : {Format::kF32, Format::kBF16, Format::kFp8Block128, Format::kMxfp4}) {
+    const bool any_cols = format != Format::kMxfp4;
+    linear_case(table, format, 0, 40, 64, true, true);
+    for (const std::int64_t n : {1, 2, 3, 4, 7, 97, 200})
+      linear_case(table, format, n, 65, 160, n % 2 == 1, true);
+    linear_case(table, format, 1, 1, 32, true, true);
+    linear_case(table, format, 2, 31, any_cols ? 33 : 32, false, true);
+    linear_case(table, format, 1, 200, any_cols ? 1 : 32, false, true);
+    linear_case(table, format, 5, 130, any_cols ? 259 : 288, true, true);
+    linear_case(table, format, 1, 130, any_cols ? 259 : 288, true, false);
+    linear_case(table, format, 9, 64, 1024, true, false);
+    linear_case(table, format, 1, 96, 2048, true, true);
+    grouped_case(table, format, 0, 2, 32, 64);
+    grouped_case(table, format, 1, 2, 128, 256);
+    grouped_case(table, format, 5, 4, 64, 128);
+    grouped_case(table, format, 3, 3, 21, any_cols ? 77 : 96);
+    grouped_case(table, format, 100, 8, 5, 64);
+  }
+  stream_add_case(table, 0, 4, 16);
+  stream_add_case(table, 1, 1, 5);
+  stream_add_case(table, 19, 4, 100);
+}
+
+}  // namespace nibble::ops::testing
