@@ -1,0 +1,31 @@
+// The part of a request that chat and completions share: how to sample, when to stop, how to answer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "api/generation_defaults.h"
+#include "api/openai/fields.h"
+#include "nibble/types.h"
+
+namespace nibble::api::openai {
+
+inline constexpr int kMaxLogprobs = 20;
+inline constexpr std::size_t kMaxStops = 16;
+inline constexpr std::size_t kMaxStopBytes = 4096;
+
+struct CommonOptions {
+  std::string model;              // empty: not in the request
+  SamplingParams sampling;        // logprobs and max_tokens are the endpoint's to fill
+  std::vector<std::string> stop;  // not empty strings
+  bool stream = false;
+  bool include_usage = false;  // stream_options.include_usage
+  bool tokens_as_ids =
+      false;  // return_tokens_as_token_ids: "token_id:N" in place of a token's text
+};
+
+// Reads model, temperature, top_p, seed, stop, stream, stream_options, ignore_eos, return_tokens_as_token_ids; checks the
+// neutral fields both endpoints know and skips those that cannot change the answer. Without a seed a random one is drawn.
+CommonOptions read_common(Fields& body, const GenerationDefaults& defaults);
+
+}  // namespace nibble::api::openai
