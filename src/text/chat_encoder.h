@@ -1,5 +1,5 @@
-// Chat messages to token ids, by the grammar of deepseek-v4.md section 8.3 (profiles preview and
-// 0731).
+// Chat messages to token ids.
+// Grammar: deepseek-v4.md section 8.3, profiles preview and 0731.
 #pragma once
 
 #include <optional>
@@ -13,6 +13,8 @@
 
 namespace nibble::text {
 
+// kDeveloper is DeepSeek's internal role: rendered as a user turn, gone once a user turn follows and
+// reasoning is dropped. What OpenAI's clients call `developer` is a system message: use kSystem.
 enum class Role { kSystem, kDeveloper, kUser, kAssistant, kTool, kLatestReminder };
 
 // One part of a message's content. Plain string content is one part of type "text".
@@ -63,8 +65,8 @@ struct ChatRequest {
 // Immutable; usable from any thread at once.
 class ChatEncoder {
  public:
-  // `tokenizer` must outlive this. Throws CheckpointError when it lacks a control token the grammar
-  // needs.
+  // `tokenizer` must outlive this and stay in its place. Throws CheckpointError when it lacks a
+  // control token the grammar needs.
   ChatEncoder(const Tokenizer& tokenizer, EncoderProfile profile);
 
   const EncoderProfile& profile() const { return profile_; }
@@ -72,10 +74,11 @@ class ChatEncoder {
   // The prompt for the next assistant turn: BOS first, `<｜Assistant｜>` and `<think>` or
   // `</think>` last. Control ids occur only where the grammar puts them; everything from the
   // request is plain text. Text between two control tokens is tokenised as one run, so the ids are
-  // those of the rendered string whenever the request spells no control token. kInvalidArgument,
-  // with `param` like "messages[2].tool_calls[0].arguments": no messages, invalid UTF-8, broken
-  // JSON, unknown task, an empty developer message, tools / response format / effort for which the
-  // checkpoint has no text.
+  // those of the rendered string whenever the request spells no control token.
+  //
+  // kInvalidArgument, with `param` like "messages[2].tool_calls[0].arguments": no messages, invalid
+  // UTF-8, broken JSON, unknown task, an empty developer message, tools / response format / effort
+  // for which the checkpoint has no text.
   Result<std::vector<TokenId>> encode(const ChatRequest& request) const;
 
   // The ids as they are usually read, control tokens by their text. For logs and tests.

@@ -1,5 +1,5 @@
-// Which chat grammar a checkpoint was trained with, and its long prompt texts, read as data from
-// encoding/*.py.
+// Which chat grammar a checkpoint was trained with, and its long prompt texts: read as data from
+// its encoding/*.py.
 #pragma once
 
 #include <filesystem>
@@ -22,13 +22,13 @@ struct EncoderProfile {
   ProfileKind kind = ProfileKind::kPreview;
   std::string source;           // file the texts came from, or "--encoder" when there was none
   bool deepseek_texts = false;  // the effort texts are DeepSeek's own, by hash
-  // Raw texts with their placeholders; empty: the file has none (requests that need it are
-  // refused).
-  std::string
-      tools_template;  // {tool_schemas}, {dsml_token}, {thinking_start_token}, {thinking_end_token}
-  std::string response_format_template;  // {schema}
-  std::map<std::string, std::string>
-      effort_texts;  // effort -> text in front of the prompt; efforts without text absent
+  // Raw texts with their placeholders. Empty: the file has none, requests that need it are refused.
+  //   tools            {tool_schemas}, {dsml_token}, {thinking_start_token}, {thinking_end_token}
+  //   response format  {schema}
+  std::string tools_template;
+  std::string response_format_template;
+  // Effort -> text in front of the prompt; an effort that adds nothing is absent.
+  std::map<std::string, std::string> effort_texts;
   std::map<std::string, std::string> task_tokens;  // task -> control token; `tiny` has none
 
   // Values of reasoning_effort this profile knows, weakest first, "none" included; "xhigh" is
@@ -51,8 +51,7 @@ EncoderLookup find_encoder(const std::filesystem::path& model_dir, const std::st
 EncoderLookup read_encoder(const std::string& python_source, const std::string& name,
                            const std::string& forced = "");
 
-// --- thinking switches of a request
-// ---------------------------------------------------------------------------------
+// Thinking switches of a request
 
 enum class ThinkingMode { kChat, kThinking };
 

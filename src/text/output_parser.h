@@ -43,22 +43,20 @@ struct OutputParserOptions {
 // everywhere: so a value may hold `</｜DSML｜parameter>` as text.
 //
 // Text is never lost and never doubled, markers never show:
-//   - <think> and </think> switch between reasoning and content, however often and in whatever mode
-//   they come.
+//   - <think> and </think> switch between reasoning and content, however often and in whatever
+//     mode they come.
 //   - Other control tokens (BOS, <｜User｜>, ...) are dropped from reasoning and content.
 //   - With tools: a call is recognised in content and inside reasoning, with or without the blank
-//   line and the
-//     tool_calls tag around it, with other spacing between tags. The blank line before the block
-//     belongs to the block.
-//   - A call that cannot be delivered (cut off, a tag missing or unknown inside it, a parameter
-//   twice, a string="false" value
-//     that is no JSON or not of the type its schema names; null passes) becomes content:
-//     NAME(KEY=VALUE, ...), and counts in malformed_calls().
+//     line and the tool_calls tag around it, with other spacing between tags. The blank line
+//     before the block belongs to the block.
+//   - A call that cannot be delivered becomes text where it stands, NAME(KEY=VALUE, ...), and
+//     counts in malformed_calls(): one that is cut off, has a tag missing or an unknown one inside,
+//     a parameter twice, a string="false" value that is no JSON or not of the type its schema
+//     names (null passes).
 //   - string="true" values are byte-exact; control tokens inside a value are kept as their text,
-//   special ones dropped.
-//   - A single parameter `arguments` or `input` that holds a JSON object is unwrapped when the tool
-//   is among the request's and
-//     its schema has no such parameter.
+//     special ones dropped.
+//   - A single parameter `arguments` or `input` that holds a JSON object is unwrapped when the
+//     tool is among the request's and its schema has no such parameter.
 //   - A character cut by the end of the stream becomes one U+FFFD.
 // One stream, one thread.
 class OutputParser {

@@ -19,11 +19,11 @@ struct Json {
   Kind kind = Kind::kNull;
   std::string text;         // kString: decoded UTF-8; kNumber: as spelled; kBool: "true" or "false"
   std::vector<Json> items;  // kArray
-  std::vector<JsonMember>
-      members;  // kObject: order of first appearance; a key given twice has its last value
+  // kObject: order of first appearance; a key given twice has its last value.
+  std::vector<JsonMember> members;
 
-  const Json* find(
-      std::string_view key) const;  // a member's value; null when absent or not an object
+  // A member's value; null when absent or not an object.
+  const Json* find(std::string_view key) const;
 };
 
 struct JsonMember {

@@ -57,10 +57,10 @@ class Tokenizer {
   std::optional<TokenId> id_of(std::string_view token) const;
 
   int vocab_size() const;  // highest id + 1
-  bool is_special(
-      TokenId id) const;  // flagged `special` in the file (BOS, EOS, padding, image ...)
-  bool is_added(
-      TokenId id) const;  // any added token: the special ones and <think>, <｜User｜>, ｜DSML｜ ...
+  // Flagged `special` in the file: BOS, EOS, padding, image ...
+  bool is_special(TokenId id) const;
+  // Any added token: the special ones, and <think>, <｜User｜>, ｜DSML｜ ...
+  bool is_added(TokenId id) const;
 
   // The added tokens in `text` and what lies between them, in order: for trusted literals
   // (chat_encoder.h).

@@ -106,10 +106,12 @@ class Reader {
     return out;
   }
 
-  TokenId id(dom::element value, const std::string& place) const {
+  // `place` is called for a message only: a file has a quarter of a million places.
+  template <typename Place>
+  TokenId id(dom::element value, const Place& place) const {
     std::int64_t number = 0;
     if (value.get(number) || number < 0 || number > kMaxTokenId) {
-      refuse(place,
+      refuse(place(),
              fmt::format("expected an id from 0 to {}, found {}", kMaxTokenId, shown(value)));
     }
     return static_cast<TokenId>(number);
@@ -207,18 +209,19 @@ class Reader {
     if (value.get(vocab)) refuse("model.vocab", "expected an object, found " + shown(value));
     ids_.reserve(vocab.size());
     for (const dom::key_value_pair entry : vocab) {
-      const std::string place = fmt::format("model.vocab[\"{}\"]", entry.key);
+      const auto place = [&] { return fmt::format("model.vocab[\"{}\"]", entry.key); };
       const TokenId token = id(entry.value, place);
       if (entry.key.empty()) refuse("model.vocab", "an empty token");
-      if (!ids_.emplace(entry.key, token).second) refuse(place, "listed twice");
+      if (!ids_.emplace(entry.key, token).second) refuse(place(), "listed twice");
       set_bytes(token, alphabet_.decode(entry.key), place);
     }
   }
 
-  void set_bytes(TokenId token, std::string bytes, const std::string& place) {
+  template <typename Place>
+  void set_bytes(TokenId token, std::string bytes, const Place& place) {
     const auto index = static_cast<std::size_t>(token);
     if (index >= spec_.token_bytes.size()) spec_.token_bytes.resize(index + 1);
-    if (!spec_.token_bytes[index].empty()) refuse(place, fmt::format("id {} is taken", token));
+    if (!spec_.token_bytes[index].empty()) refuse(place(), fmt::format("id {} is taken", token));
     spec_.token_bytes[index] = std::move(bytes);
   }
 
@@ -229,7 +232,8 @@ class Reader {
     for (const dom::element entry : array(value, "added_tokens")) {
       const std::string at = fmt::format("added_tokens[{}]", index++);
       AddedToken token;
-      token.id = id(member(entry, "id", at), at + ".id");
+      const auto id_place = [&] { return at + ".id"; };
+      token.id = id(member(entry, "id", at), id_place);
       token.content = text(member(entry, "content", at), at + ".content");
       if (token.content.empty()) refuse(at + ".content", "empty");
       for (const char* key : {"single_word", "lstrip", "rstrip"}) must_be_false(entry, key, at);
@@ -241,7 +245,7 @@ class Reader {
       if (!added_contents_.insert(token.content).second) refuse(at + ".content", "listed twice");
       const auto in_vocab = ids_.find(token.content);
       if (in_vocab == ids_.end()) {
-        set_bytes(token.id, token.content, at + ".id");
+        set_bytes(token.id, token.content, id_place);
       } else if (in_vocab->second != token.id) {
         refuse(at + ".id",
                fmt::format("expected {} as in model.vocab, found {}", in_vocab->second, token.id));
@@ -282,36 +286,46 @@ class Reader {
     std::string joined;
     std::size_t index = 0;
     for (const dom::element entry : merges) {
-      const std::string at = fmt::format("model.merges[{}]", index++);
-      const auto [left, right] = merge_parts(entry, at);
+      const auto place = [&] { return fmt::format("model.merges[{}]", index); };
+      const auto [left, right] = merge_parts(entry, place);
       joined = left;
       joined += right;
-      const Merge merge{vocab_id(left, at), vocab_id(right, at), vocab_id(joined, at)};
+      const Merge merge{vocab_id(left, place), vocab_id(right, place), vocab_id(joined, place)};
       // What encode() promises: no text becomes a control token.
-      if (added_ids_.contains(merge.result)) refuse(at, "gives the added token " + joined);
+      if (added_ids_.contains(merge.result)) refuse(place(), "gives the added token " + joined);
       spec_.merges.push_back(merge);
+      ++index;
     }
   }
 
   // "left right" in older files, ["left", "right"] in newer ones.
+  template <typename Place>
   std::pair<std::string_view, std::string_view> merge_parts(dom::element entry,
-                                                            const std::string& at) const {
+                                                            const Place& place) const {
+    const auto odd = [&] { refuse(place(), "expected two tokens, found " + shown(entry)); };
     std::string_view line;
     if (!entry.get(line)) {
       const std::size_t space = line.find(' ');
-      if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
-        refuse(at, "expected two tokens, found " + shown(entry));
-      }
+      if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos)
+        odd();
       return {line.substr(0, space), line.substr(space + 1)};
     }
-    const dom::array parts = array(entry, at);
-    if (parts.size() != 2) refuse(at, "expected two tokens, found " + shown(entry));
-    return {text(parts.at(0).value_unsafe(), at), text(parts.at(1).value_unsafe(), at)};
+    dom::array parts;
+    dom::element left;
+    dom::element right;
+    std::string_view first;
+    std::string_view second;
+    if (entry.get(parts) || parts.size() != 2 || parts.at(0).get(left) || parts.at(1).get(right) ||
+        left.get(first) || right.get(second)) {
+      odd();
+    }
+    return {first, second};
   }
 
-  TokenId vocab_id(std::string_view token, const std::string& at) const {
+  template <typename Place>
+  TokenId vocab_id(std::string_view token, const Place& place) const {
     const auto found = ids_.find(token);
-    if (found == ids_.end()) refuse(at, fmt::format("\"{}\" is not in model.vocab", token));
+    if (found == ids_.end()) refuse(place(), fmt::format("\"{}\" is not in model.vocab", token));
     return found->second;
   }
 

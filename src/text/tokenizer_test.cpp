@@ -158,7 +158,7 @@ TEST(TokenizerFile, RefusalsNameThePlace) {
       {R"(["h", "e"])", R"(["h", "q"])", R"(model.merges[1]: "hq" is not in model.vocab)"},
       {R"(["h", "e"])", R"(["h"])", "model.merges[1]: expected two tokens"},
       {R"(["h", "e"])", R"("h  e")", "model.merges[1]: expected two tokens"},
-      {R"(["h", "e"])", "17", "model.merges[1]: expected an array, found 17"},
+      {R"(["h", "e"])", "17", "model.merges[1]: expected two tokens, found 17"},
       {R"("content": "<think>")", R"("content": "he")",
        "added_tokens[5].id: expected 260 as in model.vocab"},
       {R"("content": "<think>")", R"("content": "")", "added_tokens[5].content: empty"},
