@@ -6,7 +6,7 @@
 #
 #   NIBBLE_WERROR=ON        warnings are errors
 #   FUZZ_SECONDS=20         time for each fuzz target (300 with --long)
-#   CI=true                 a browser is required: skipping its tests is a failure
+#   CI=true                 a browser and the tokenizer oracle are required: skipping their tests is a failure
 #
 # A phase that fails is reported and the rest still runs. The last line is `N passed, N failed, N skipped`.
 set -uo pipefail
@@ -100,5 +100,5 @@ fi
 
 echo "== all: $SECONDS s"
 require=()
-[[ -n ${CI:-} ]] && require=(--require browser)
+[[ -n ${CI:-} ]] && require=(--require browser --require oracle)
 exec python3 tests/summary.py "$results" "${require[@]}" "${broken[@]/#/--broken=}"
