@@ -46,6 +46,7 @@ class Records {
   }
   std::vector<TokenId> ids() {
     std::vector<TokenId> out(number());
+    if (out.empty()) return out;
     std::memcpy(out.data(), bytes_.data() + at_, out.size() * sizeof(TokenId));
     at_ += out.size() * sizeof(TokenId);
     return out;
