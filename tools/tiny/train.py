@@ -7,7 +7,6 @@ The schedule follows elapsed time, so the run always ends: learning rate up over
 from `QUANT_FROM` on, weights are rounded to the shipped grids and activations as in release numerics, straight through.
 """
 import argparse
-import faulthandler
 import json
 import math
 import time
@@ -124,7 +123,6 @@ def main() -> None:
     loads = torch.zeros(len(model.blocks()), CONFIG["n_routed_experts"], device=args.device)
     last_log, last_save, since = time.time(), time.time(), 0
     log({"parameters": sum(p.numel() for p in model.parameters()), "start_s": round(time.time() - start, 1)})
-    faulthandler.dump_traceback_later(60, repeat=True)  # says where a start that hangs is hanging
     for quantised in (False, True):  # both modes are compiled before the first update, so that nothing waits or fails later
         ids, doc, weight = fetch()
         main_loss, draft_loss, streams = runner.losses(ids, doc, weight, Mode(quantised, quantised, dtype))
@@ -157,8 +155,6 @@ def main() -> None:
             seconds = time.time() - last_log
             share = loads / loads.sum(-1, keepdim=True) * loads.shape[1]
             log({"step": step, "done": round(done, 3), "lr": round(lr, 6), "q": quantised, "loss": round(values[0], 4), "draft": round(values[1], 4), "index": round(values[2], 3), "norm": round(values[3], 3), "tok_s": round(since * ids.numel() / seconds), "least": [round(x, 2) for x in share.amin(-1).tolist()]})
-            if step == 100:
-                faulthandler.cancel_dump_traceback_later()
             if not math.isfinite(values[0]):
                 raise SystemExit("the loss is not finite")
             sums.zero_()
