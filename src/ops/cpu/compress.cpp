@@ -1,5 +1,6 @@
 // Compressors and the lightning indexer (deepseek-v4.md 3.5 to 3.7).
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -30,22 +31,25 @@ void pool_entry(const Kernels& k, const CompressArgs& a, std::int64_t slot, std:
   k.pool(values.data(), gates.data(), static_cast<std::int64_t>(values.size()), width, entry);
 }
 
+// Orders as the scores do, backwards; both zeros are one, a NaN is below all.
+std::uint32_t falling(float score) {
+  if (std::isnan(score)) return std::numeric_limits<std::uint32_t>::max();
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(score + 0.0f);
+  return bits & 0x80000000u ? bits : ~(bits | 0x80000000u);
+}
+
 // out[0..topk): the ids of the topk largest scores, ascending; ties to the lower id.
 void choose(const float* scores, std::int64_t count, std::int64_t topk, std::int32_t* out) {
-  thread_local std::vector<std::int32_t> order;
+  // One integer for each: the upper half falls as the score grows, the lower half is the id.
+  thread_local std::vector<std::uint64_t> order;
   order.resize(static_cast<std::size_t>(count));
-  std::iota(order.begin(), order.end(), 0);
-  // A NaN counts as the smallest, so that this is an order whatever the scores are.
-  const auto value = [&](std::int32_t w) {
-    return std::isnan(scores[w]) ? -std::numeric_limits<float>::infinity() : scores[w];
-  };
-  std::nth_element(order.begin(), order.begin() + topk, order.end(),
-                   [&](std::int32_t x, std::int32_t y) {
-                     const float vx = value(x), vy = value(y);
-                     return vx > vy || (vx == vy && x < y);
-                   });
-  std::sort(order.begin(), order.begin() + topk);
-  std::copy_n(order.begin(), topk, out);
+  for (std::int64_t w = 0; w < count; ++w)
+    order[static_cast<std::size_t>(w)] =
+        std::uint64_t{falling(scores[w])} << 32 | static_cast<std::uint64_t>(w);
+  std::nth_element(order.begin(), order.begin() + topk, order.end());
+  for (std::int64_t j = 0; j < topk; ++j)
+    out[j] = static_cast<std::int32_t>(order[static_cast<std::size_t>(j)] & 0xFFFFFFFFu);
+  std::sort(out, out + topk);
 }
 
 // The keys [begin, begin + count) of a slot as floats [count][width], in place or in `space`.

@@ -158,16 +158,25 @@ inline F8 load_bf16(const std::uint16_t* p) {
   const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16))};
 }
-inline F8 load_e4m3(const std::uint8_t* p) {
-  // As a half the same bits stand for 2^-8 times the value; 0x7F would read as 480.
-  const __m128i codes = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  const __m128i half =
-      _mm_and_si128(_mm_slli_epi16(codes, 7), _mm_set1_epi16(static_cast<short>(0xBF80)));
-  const __m256 value = _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256.0f));
-  const __m256 nan = _mm256_cmp_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0f), value),
-                                   _mm256_set1_ps(480.0f), _CMP_EQ_OQ);
-  return {
-      _mm256_or_ps(value, _mm256_and_ps(nan, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000))))};
+// Sixteen codes, none of them NaN: 2^-8 times their values, for as halves the same bits stand for
+// that.
+inline void load_e4m3(const std::uint8_t* p, F8 out[2]) {
+  const __m256i codes =
+      _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i half = _mm256_and_si256(_mm256_slli_epi16(codes, 7),
+                                        _mm256_set1_epi16(static_cast<short>(0xBF80)));
+  out[0].v = _mm256_cvtph_ps(_mm256_castsi256_si128(half));
+  out[1].v = _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1));
+}
+// Whether a NaN is among n codes; n is a multiple of 16.
+inline bool any_e4m3_nan(const std::uint8_t* p, int n) {
+  const __m128i nan = _mm_set1_epi8(0x7F);
+  __m128i any = _mm_setzero_si128();
+  for (int i = 0; i < n; i += 16) {
+    const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i));
+    any = _mm_or_si128(any, _mm_cmpeq_epi8(_mm_and_si128(codes, nan), nan));
+  }
+  return _mm_movemask_epi8(any) != 0;
 }
 // Four bytes, the low nibble first.
 inline F8 load_e2m1(const std::uint8_t* p) {

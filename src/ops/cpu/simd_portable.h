@@ -109,8 +109,12 @@ inline void store_e4m3(F8 a, std::uint8_t* p) {
 inline F8 load_bf16(const std::uint16_t* p) {
   return lanes([&](int i) { return quant::bf16_decode(p[i]); });
 }
-inline F8 load_e4m3(const std::uint8_t* p) {
-  return lanes([&](int i) { return quant::e4m3_decode(p[i]); });
+inline void load_e4m3(const std::uint8_t* p, F8 out[2]) {
+  for (int half = 0; half < 2; ++half)
+    out[half] = lanes([&](int i) { return quant::e4m3_decode(p[8 * half + i]) * 0x1p-8f; });
+}
+inline bool any_e4m3_nan(const std::uint8_t* p, int n) {
+  return std::any_of(p, p + n, quant::e4m3_is_nan);
 }
 inline F8 load_e2m1(const std::uint8_t* p) {
   return lanes([&](int i) {
