@@ -40,6 +40,7 @@ TEST(Pretokenizer, Rules) {
   EXPECT_THAT(pieces("a   "), ElementsAre("a", "   "));
   EXPECT_THAT(pieces("a \n \n b"), ElementsAre("a", " \n \n", " b"));
   EXPECT_THAT(pieces("\r\n\r\na"), ElementsAre("\r\n\r\n", "a"));
+  EXPECT_THAT(pieces("\na\u9FA6一"), ElementsAre("\n", "a\u9FA6", "一"));
   EXPECT_THAT(pieces("\u00A0a"), ElementsAre("\u00A0a"));
   EXPECT_THAT(pieces("e\u0301\u0301"), ElementsAre("e\u0301\u0301"));
   EXPECT_THAT(pieces("\u200D\u200Da"), ElementsAre("\u200D", "\u200Da"));

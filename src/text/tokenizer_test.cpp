@@ -52,12 +52,12 @@ TEST(Tokenizer, PlainTextNeverBecomesAControlToken) {
 
 TEST(Tokenizer, TheLongestOfTheLeftmostAddedTokensWins) {
   TestTokenizerParts parts;
-  parts.control = {"<a>", "<ab>", "<abc", "b>c", "ab"};
+  parts.control = {"<a", "<ab>", "<abc", "b>c", "ab"};
   const Tokenizer tokenizer = Tokenizer::parse(test_tokenizer_json(parts), "t");
-  EXPECT_EQ(marked(tokenizer, tokenizer.encode_with_control("<ab><abc<abab>c")),
-            "[[<ab>]][[<abc]]<[[ab]][[ab]]>c");
+  EXPECT_EQ(marked(tokenizer, tokenizer.encode_with_control("<ab><abc<abab>c<a>")),
+            "[[<ab>]][[<abc]][[<a]]b[[ab]]>c[[<a]]>");
   // Not normalized ones are searched first, whatever stands further left.
-  EXPECT_EQ(marked(tokenizer, tokenizer.encode_with_control("xb>cab<a>")), "x[[b>c]][[ab]][[<a>]]");
+  EXPECT_EQ(marked(tokenizer, tokenizer.encode_with_control("xb>cab<a>")), "x[[b>c]][[ab]][[<a]]>");
 }
 
 TEST(Tokenizer, FlagsAndIds) {

@@ -4,8 +4,9 @@
 //   tokenizer_cases classes FILE                  class bits of all 1,114,112 code points
 //
 // CASES is a sequence of records, little-endian: text bytes (u32 length first), plain ids (u32
-// count, then i32 each), ids with control tokens, decoded text of the latter. Exit 1 when something
-// differs; what differs is printed.
+// count, then i32 each), ids with control tokens, decoded text of the latter, ends of the
+// pre-tokenizer's pieces (u32 count, then i32 each). Exit 1 when something differs; what differs is
+// printed.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "text/detokenizer.h"
+#include "text/pretokenizer.h"
 #include "text/tokenizer.h"
 #include "text/unicode_tables.h"
 
@@ -77,7 +79,7 @@ class Report {
       for (std::size_t i = at; i < ids.size() && i < at + 6; ++i) out += fmt::format(" {}", ids[i]);
       return out;
     };
-    fmt::print("{}: first difference at token {}: expected{}, found{}; text {:.200}\n", what, at,
+    fmt::print("{}: first difference at index {}: expected{}, found{}; text {:.200}\n", what, at,
                near(expected), near(found), text);
   }
   void differ(const std::string& what, const std::string& expected, const std::string& found) {
@@ -121,6 +123,14 @@ int compare(const std::string& tokenizer_file, const std::string& case_file) {
     const std::vector<TokenId> plain = records.ids();
     const std::vector<TokenId> control = records.ids();
     const std::string decoded = records.text();
+    const std::vector<std::int32_t> ends = records.ids();
+    std::vector<std::size_t> found_ends;
+    nibble::text::split_pieces(text, found_ends);
+    if (!std::equal(
+            ends.begin(), ends.end(), found_ends.begin(), found_ends.end(),
+            [](std::int32_t a, std::size_t b) { return static_cast<std::size_t>(a) == b; })) {
+      report.differ("pieces", text, ends, {found_ends.begin(), found_ends.end()});
+    }
     const auto start = std::chrono::steady_clock::now();
     const std::vector<TokenId> found = tokenizer.encode(text);
     seconds += seconds_since(start);

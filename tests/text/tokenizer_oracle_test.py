@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from itertools import accumulate
 from pathlib import Path
 
 SKIPPED = 77
@@ -37,7 +38,7 @@ def tokenizer_file(which: str) -> Path:
     return Path(spec.origin).parent / "tokenizer.json"
 
 
-def record(text: str, plain: list[int], control: list[int], decoded: str) -> bytes:
+def record(text: str, plain: list[int], control: list[int], decoded: str, ends: list[int]) -> bytes:
     def string(value: str) -> bytes:
         encoded = value.encode()
         return struct.pack("<I", len(encoded)) + encoded
@@ -45,7 +46,7 @@ def record(text: str, plain: list[int], control: list[int], decoded: str) -> byt
     def ids(values: list[int]) -> bytes:
         return struct.pack(f"<I{len(values)}i", len(values), *values)
 
-    return string(text) + ids(plain) + ids(control) + string(decoded)
+    return string(text) + ids(plain) + ids(control) + string(decoded) + ids(ends)
 
 
 def write_cases(path: Path, source: Path, random_count: int) -> None:
@@ -64,7 +65,10 @@ def write_cases(path: Path, source: Path, random_count: int) -> None:
             plain_ids = plain.encode_batch(batch, add_special_tokens=False)
             control_ids = control.encode_batch(batch, add_special_tokens=False)
             for text, a, b in zip(batch, plain_ids, control_ids, strict=True):
-                out.write(record(text, a.ids, b.ids, control.decode(b.ids, skip_special_tokens=False)))
+                # A byte-level piece has one character a byte.
+                pieces = plain.pre_tokenizer.pre_tokenize_str(text)
+                ends = list(accumulate(len(piece) for piece, _ in pieces))
+                out.write(record(text, a.ids, b.ids, control.decode(b.ids, skip_special_tokens=False), ends))
             batch.clear()
 
         for text in corpus(random_count):
