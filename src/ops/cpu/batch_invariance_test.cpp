@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <memory>
+#include <cstdlib>
 #include <random>
 
 #include "ops/cpu/cpu_backend.h"
@@ -57,8 +57,8 @@ class Layer {
     gate_ = matrix(Format::kBF16, kExperts, kD);
     for (int e = 0; e <= kExperts; ++e) {
       const Format format = e < kExperts ? Format::kMxfp4 : Format::kFp8Block128;
-      experts_.push_back({matrix(format, kInner, kD), matrix(format, kInner, kD),
-                          matrix(format, kD, kInner)});
+      experts_.push_back(
+          {matrix(format, kInner, kD), matrix(format, kInner, kD), matrix(format, kD, kInner)});
     }
     site_ = {view({(2 + kHc) * kHc, kHc * kD}, 0.1f), view({(2 + kHc) * kHc}), view({3})};
     norm_ = view({kD});
@@ -114,7 +114,8 @@ class Layer {
     b_.linear({x, index_weights_, weights});
     b_.index_select({batch, index_q, weights, rope_, kRatio, keys_, kTopk, selected});
     const tensor::View o = f32({n, kHeads, kHd});
-    b_.sparse_attention({batch, q, window_, kWindow, entries_, kRatio, selected, sink_, 0.1f, rope_, o});
+    b_.sparse_attention(
+        {batch, q, window_, kWindow, entries_, kRatio, selected, sink_, 0.1f, rope_, o});
     const tensor::View u = f32({n, kD});
     b_.grouped_linear({o.reshape({n, kHeads * kHd}), wo_, kHeads, u});
     b_.hc_boundary({streams, {u, pending.post, pending.comb}, site_, norm_, constants, x});
@@ -191,7 +192,9 @@ class Layer {
 
 class BatchInvariance : public ::testing::TestWithParam<Numerics> {};
 INSTANTIATE_TEST_SUITE_P(Numerics, BatchInvariance, ::testing::Values(kExact, kRelease),
-                         [](const auto& param) { return param.param.release ? "Release" : "Exact"; });
+                         [](const auto& param) {
+                           return param.param.release ? "Release" : "Exact";
+                         });
 
 // NIBBLE_TEST_SHORT: under sanitizers.
 int prompt_length() {
@@ -222,7 +225,8 @@ TEST_P(BatchInvariance, ThreadsDoNotMatter) {
 
 TEST_P(BatchInvariance, InstructionsDoNotMatter) {
   if (detect_isa() == Isa::kPortable) GTEST_SKIP() << "only the portable kernels run here";
-  EXPECT_TRUE(Layer(GetParam(), 2, Isa::kPortable).run(0, 60, 20) == Layer(GetParam(), 2).run(0, 60, 20));
+  EXPECT_TRUE(Layer(GetParam(), 2, Isa::kPortable).run(0, 60, 20) ==
+              Layer(GetParam(), 2).run(0, 60, 20));
 }
 
 TEST_P(BatchInvariance, NeighboursDoNotMatter) {
@@ -233,8 +237,7 @@ TEST_P(BatchInvariance, NeighboursDoNotMatter) {
   Layer::Result second;
   for (int at = 0; at < 40; at += 4) {
     const int others = 1 + at % 5;
-    const Layer::Result both =
-        shared.step({{0, others, 0, 33 + at * 2}, {others, 4, 1, at}});
+    const Layer::Result both = shared.step({{0, others, 0, 33 + at * 2}, {others, 4, 1, at}});
     Layer::append(second, {rows_of(both.streams, others, 4, Layer::kHc * Layer::kD),
                            rows_of(both.y, others, 4, Layer::kD),
                            {both.selected.begin() + others * Layer::kTopk, both.selected.end()},

@@ -122,10 +122,14 @@ TEST_P(EveryIsa, RotatesAsTheReference) {
 }
 
 TEST_P(EveryIsa, StoresAndLoadsRowsAsTheReference) {
-  for (const auto& [format, width] :
-       {std::pair{RowFormat::kF32, 77}, {RowFormat::kBf16, 77}, {RowFormat::kBf16, 512},
-        {RowFormat::kFp8Nope, 512}, {RowFormat::kFp8Nope, 77}, {RowFormat::kFp8Nope, 200},
-        {RowFormat::kFp4Index, 128}, {RowFormat::kFp4Index, 32}}) {
+  for (const auto& [format, width] : {std::pair{RowFormat::kF32, 77},
+                                      {RowFormat::kBf16, 77},
+                                      {RowFormat::kBf16, 512},
+                                      {RowFormat::kFp8Nope, 512},
+                                      {RowFormat::kFp8Nope, 77},
+                                      {RowFormat::kFp8Nope, 200},
+                                      {RowFormat::kFp4Index, 128},
+                                      {RowFormat::kFp4Index, 32}}) {
     RowPool a{nullptr, format, width, 1, 1}, b = a;
     std::vector<std::byte> a_bytes(static_cast<std::size_t>(a.bytes())), b_bytes = a_bytes;
     a.data = a_bytes.data();
@@ -173,8 +177,13 @@ TEST_P(EveryIsa, ExpIsWithinAUnitInTheLastPlace) {
     ASSERT_LT(off, 1.0) << x << ": " << y << ", exactly " << exact;
   }
   EXPECT_GT(worst, 0.4);  // it was measured at all
-  Floats special{0.0f, -0.0f, std::numeric_limits<float>::infinity(),
-                 -std::numeric_limits<float>::infinity(), std::nanf(""), -1000.0f, 1000.0f};
+  Floats special{0.0f,
+                 -0.0f,
+                 std::numeric_limits<float>::infinity(),
+                 -std::numeric_limits<float>::infinity(),
+                 std::nanf(""),
+                 -1000.0f,
+                 1000.0f};
   k().exp(special.data(), 7);
   EXPECT_EQ(special[0], 1.0f);
   EXPECT_EQ(special[1], 1.0f);
@@ -187,8 +196,7 @@ TEST_P(EveryIsa, ExpIsWithinAUnitInTheLastPlace) {
 
 TEST_P(EveryIsa, PanelsHoldThePublishedMatrix) {
   using quant::Format;
-  for (const Format format :
-       {Format::kF32, Format::kBF16, Format::kFp8Block128, Format::kMxfp4}) {
+  for (const Format format : {Format::kF32, Format::kBF16, Format::kFp8Block128, Format::kMxfp4}) {
     const std::int64_t rows = 333, cols = 160;
     const quant::HostMatrix published =
         quant::encode_matrix(format, rows, cols, normal(random_, rows * cols));
@@ -263,8 +271,7 @@ TEST(Panels, RefuseNan) {
 // One token alone and among others, in each place.
 TEST_P(EveryIsa, PanelsDoNotSeeTheOtherTokens) {
   using quant::Format;
-  for (const Format format :
-       {Format::kF32, Format::kBF16, Format::kFp8Block128, Format::kMxfp4}) {
+  for (const Format format : {Format::kF32, Format::kBF16, Format::kFp8Block128, Format::kMxfp4}) {
     const std::int64_t cols = format == Format::kMxfp4 ? 288 : 301;
     const quant::HostMatrix packed =
         pack_panels(quant::encode_matrix(format, 32, cols, normal(random_, 32 * cols)));
@@ -278,7 +285,8 @@ TEST_P(EveryIsa, PanelsDoNotSeeTheOtherTokens) {
     for (const std::int64_t n : {2, 3, 4, 5, 96}) {
       Floats together(alone.begin(), alone.begin() + n * kPanelRows), out(together.size());
       k().panel(panel_of(m, 0), inputs.data(), n, out.data());
-      expect_same(out, together, std::string(quant::format_name(format)) + " n=" + std::to_string(n));
+      expect_same(out, together,
+                  std::string(quant::format_name(format)) + " n=" + std::to_string(n));
     }
   }
 }

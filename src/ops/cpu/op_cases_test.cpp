@@ -1,6 +1,7 @@
 // The table of op cases on the CPU backend, with several numbers of threads.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <random>
 
 #include "ops/cpu/cpu_backend.h"
@@ -25,6 +26,7 @@ class OpCases : public ::testing::TestWithParam<std::tuple<Numerics, int>> {};
 
 TEST_P(OpCases, MatchTheReference) {
   const auto& [numerics, threads] = GetParam();
+  if (std::getenv("NIBBLE_TEST_SHORT") && threads != 2) GTEST_SKIP() << "short: 2 threads only";
   ThreadPool pool(threads);
   CpuBackend subject(numerics, pool);
   ref::RefBackend reference(numerics);

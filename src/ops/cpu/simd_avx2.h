@@ -161,10 +161,9 @@ inline F8 load_bf16(const std::uint16_t* p) {
 // Sixteen codes, none of them NaN: 2^-8 times their values, for as halves the same bits stand for
 // that.
 inline void load_e4m3(const std::uint8_t* p, F8 out[2]) {
-  const __m256i codes =
-      _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  const __m256i half = _mm256_and_si256(_mm256_slli_epi16(codes, 7),
-                                        _mm256_set1_epi16(static_cast<short>(0xBF80)));
+  const __m256i codes = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i half =
+      _mm256_and_si256(_mm256_slli_epi16(codes, 7), _mm256_set1_epi16(static_cast<short>(0xBF80)));
   out[0].v = _mm256_cvtph_ps(_mm256_castsi256_si128(half));
   out[1].v = _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1));
 }

@@ -54,8 +54,9 @@ void RefBackend::sparse_attention(const SparseAttentionArgs& a) {
         load_row(pool, seg.slot, row, keys.data() + keys.size() - hd);
       };
       const std::int64_t first = std::max<std::int64_t>(0, t - a.window + 1);
-      NIBBLE_CHECK(t - first < a.window_rows.rows_per_slot, "window ring of {} rows",
-                   a.window_rows.rows_per_slot);
+      // The step's last rows are in the ring already.
+      NIBBLE_CHECK(seg.position + seg.rows - first <= a.window_rows.rows_per_slot,
+                   "window ring of {} rows", a.window_rows.rows_per_slot);
       for (std::int64_t p = first; p <= t; ++p) add(a.window_rows, p % a.window_rows.rows_per_slot);
       if (!a.selected.empty()) {
         const std::int64_t topk = a.selected.shape[1];
