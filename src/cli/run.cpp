@@ -1,0 +1,142 @@
+// `nibble run`: one answer, or a chat in the terminal. Only answers go to stdout.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <csignal>
+#include <iostream>
+#include <iterator>
+#include <mutex>
+#include <random>
+
+#include "cli/load.h"
+#include "cli/options.h"
+#include "nibble/status.h"
+#include "text/output_parser.h"
+#include "text/utf8.h"
+
+namespace nibble::cli {
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+// One conversation with a model, a turn at a time.
+class Chat {
+ public:
+  Chat(api::ServedModel& model, const RunOptions& options) : model_(model), options_(options) {
+    if (!model.encoder)
+      throw Error(ExitCode::kFailed, "chat is unavailable: " + model.encoder_note);
+    text::ThinkingSwitches switches;
+    switches.thinking = options.thinking;
+    const auto thinking = text::resolve_thinking(model.encoder->profile(), switches);
+    if (!thinking) throw Error(ExitCode::kUsage, thinking.status().message);
+    request_.thinking = *thinking;
+    model.engine->on_events([this] {
+      const std::lock_guard lock(mutex_);
+      ready_ = true;
+      wake_.notify_one();
+    });
+  }
+
+  // Prints the answer as it comes (thoughts to stderr) and remembers the turn.
+  void turn(const std::string& user) {
+    text::Message message;
+    message.role = text::Role::kUser;
+    message.content.push_back({"text", user});
+    request_.messages.push_back(message);
+    const auto prompt = model_.encoder->encode(request_);
+    if (!prompt) throw Error(ExitCode::kUsage, prompt.status().message);
+    text::Message answer;
+    answer.role = text::Role::kAssistant;
+    answer.content.push_back({"text", generate(*prompt)});
+    request_.messages.push_back(answer);
+  }
+
+ private:
+  std::string generate(const std::vector<TokenId>& prompt) {
+    Request request;
+    request.id = ++last_id_;
+    request.prompt = prompt;
+    request.sampling.temperature = options_.temperature.value_or(model_.defaults.temperature);
+    request.sampling.top_p = model_.defaults.top_p;
+    request.sampling.seed = options_.seed ? *options_.seed : std::random_device{}();
+    const int room = model_.engine->info().max_model_len - static_cast<int>(prompt.size());
+    request.sampling.max_tokens = options_.max_tokens > 0 ? options_.max_tokens : std::max(room, 0);
+    if (const auto accepted = model_.engine->submit(request); !accepted)
+      throw Error(ExitCode::kFailed, accepted.status().message);
+
+    text::OutputParserOptions parser_options;
+    parser_options.starts_in_reasoning = request_.thinking.mode == text::ThinkingMode::kThinking;
+    text::OutputParser parser(*model_.encoder, parser_options);
+    std::string answer;
+    const auto show = [&](const text::OutputDelta& delta) {
+      answer += delta.content;
+      std::cerr << delta.reasoning << std::flush;
+      std::cout << delta.content << std::flush;
+    };
+    interrupted = 0;
+    for (bool going = true, cancelled = false; going;) {
+      {
+        // A signal does not wake a condition variable: look at the flag twice a second at least.
+        std::unique_lock lock(mutex_);
+        wake_.wait_for(lock, std::chrono::milliseconds(200), [&] { return ready_; });
+        ready_ = false;
+      }
+      if (interrupted && !cancelled) {
+        model_.engine->cancel(request.id);
+        cancelled = true;
+      }
+      for (const Event& event : model_.engine->take_events()) {
+        for (const GeneratedToken& token : event.tokens) show(parser.push(token.token));
+        if (event.finished == FinishReason::kError)
+          throw Error(ExitCode::kFailed, event.error.message);
+        going = going && !event.finished;
+      }
+    }
+    show(parser.finish());
+    std::cout << std::endl;
+    return answer;
+  }
+
+  api::ServedModel& model_;
+  const RunOptions& options_;
+  text::ChatRequest request_;
+  RequestId last_id_ = 0;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool ready_ = false;
+};
+
+void require_utf8(const std::string& text) {
+  if (const auto at = text::first_invalid_utf8(text))
+    throw Error(ExitCode::kUsage, fmt::format("the text is not valid UTF-8: byte {}", *at));
+}
+
+}  // namespace
+
+int run(const RunOptions& options) {
+  const auto model = load_served_model(options.model, nullptr);
+  std::signal(SIGINT, [](int) { interrupted = 1; });
+  Chat chat(*model, options);
+  if (!options.text && isatty(STDIN_FILENO)) {
+    std::cerr << fmt::format("{}; an empty line or Ctrl-D ends the chat, Ctrl-C an answer\n",
+                             model->engine->info().name);
+    std::string line;
+    while (std::cerr << "> " << std::flush && std::getline(std::cin, line) && !line.empty()) {
+      require_utf8(line);
+      chat.turn(line);
+    }
+    return static_cast<int>(ExitCode::kOk);
+  }
+  std::string text = options.text ? *options.text
+                                  : std::string(std::istreambuf_iterator<char>(std::cin),
+                                                std::istreambuf_iterator<char>());
+  while (!options.text && !text.empty() && text.back() == '\n') text.pop_back();
+  if (text.empty())
+    throw Error(ExitCode::kUsage, "no text to answer: give TEXT or write it to standard input");
+  require_utf8(text);
+  chat.turn(text);
+  return static_cast<int>(ExitCode::kOk);
+}
+
+}  // namespace nibble::cli
