@@ -1,3 +1,10 @@
+# nibble_cold(TARGET): under the sanitizers, built without optimisation (the later -O wins).
+function(nibble_cold target)
+  if(NIBBLE_COLD_MODULES AND NOT NIBBLE_FUZZ)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
+
 # nibble_module(NAME [DEPENDS ...] [LINK ...])
 #   One static library a folder, from its *.cpp; *_test.cpp become the executable NAME_test, *_fuzz.cpp fuzz targets.
 #   DEPENDS names the modules it may include from; LINK names outside libraries.
@@ -15,6 +22,9 @@ function(nibble_module name)
     add_library(nibble_${name} STATIC ${sources})
     target_include_directories(nibble_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
     target_link_libraries(nibble_${name} PUBLIC ${modules} ${ARG_LINK} PRIVATE nibble_flags)
+    if(name IN_LIST NIBBLE_COLD_MODULES)
+      nibble_cold(nibble_${name})
+    endif()
   else()
     add_library(nibble_${name} INTERFACE)
     target_include_directories(nibble_${name} INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
@@ -54,6 +64,7 @@ function(nibble_test target)
     GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${target} PRIVATE NIBBLE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     NIBBLE_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  nibble_cold(${target})
   add_test(NAME ${target} COMMAND ${target})
   if(target IN_LIST NIBBLE_THREAD_TESTS)
     list(APPEND ARG_LABELS threads)
