@@ -81,7 +81,8 @@ std::optional<ModelPath> find_model(const std::string& model) {
 bool names_model(const std::string& word) {
   const auto found = find_model(word);
   std::error_code ignored;
-  return found && (word.find('/') != std::string::npos || fs::exists(found->folder / "config.json", ignored));
+  return found && (word.find('/') != std::string::npos ||
+                   fs::exists(found->folder / "config.json", ignored));
 }
 
 ModelPath require_model(const std::string& model) {

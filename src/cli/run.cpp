@@ -6,11 +6,14 @@
 #include <csignal>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <mutex>
 #include <random>
 
 #include "cli/load.h"
+#include "cli/model_path.h"
 #include "cli/options.h"
+#include "cli/progress.h"
 #include "nibble/status.h"
 #include "text/output_parser.h"
 #include "text/utf8.h"
@@ -19,6 +22,13 @@ namespace nibble::cli {
 namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
+
+// What the engine's thread touches; it may still be in there when the chat is gone.
+struct Wake {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ready = false;  // under mutex
+};
 
 // One conversation with a model, a turn at a time.
 class Chat {
@@ -31,37 +41,46 @@ class Chat {
     const auto thinking = text::resolve_thinking(model.encoder->profile(), switches);
     if (!thinking) throw Error(ExitCode::kUsage, thinking.status().message);
     request_.thinking = *thinking;
-    model.engine->on_events([this] {
-      const std::lock_guard lock(mutex_);
-      ready_ = true;
-      wake_.notify_one();
+    model.engine->on_events([wake = wake_] {
+      const std::lock_guard lock(wake->mutex);
+      wake->ready = true;
+      wake->changed.notify_one();
     });
   }
 
-  // Prints the answer as it comes (thoughts to stderr) and remembers the turn.
+  // Prints the answer as it comes (thoughts to stderr) and remembers the turn. Throws Error, and then has forgotten it.
   void turn(const std::string& user) {
     text::Message message;
     message.role = text::Role::kUser;
     message.content.push_back({"text", user});
     request_.messages.push_back(message);
-    const auto prompt = model_.encoder->encode(request_);
-    if (!prompt) throw Error(ExitCode::kUsage, prompt.status().message);
     text::Message answer;
     answer.role = text::Role::kAssistant;
-    answer.content.push_back({"text", generate(*prompt)});
+    try {
+      answer.content.push_back({"text", generate()});
+    } catch (...) {
+      request_.messages.pop_back();
+      throw;
+    }
     request_.messages.push_back(answer);
   }
 
  private:
-  std::string generate(const std::vector<TokenId>& prompt) {
+  std::string generate() {
+    const auto prompt = model_.encoder->encode(request_);
+    if (!prompt) throw Error(ExitCode::kUsage, prompt.status().message);
     Request request;
     request.id = ++last_id_;
-    request.prompt = prompt;
+    request.prompt = *prompt;
     request.sampling.temperature = options_.temperature.value_or(model_.defaults.temperature);
     request.sampling.top_p = model_.defaults.top_p;
     request.sampling.seed = options_.seed ? *options_.seed : std::random_device{}();
-    const int room = model_.engine->info().max_model_len - static_cast<int>(prompt.size());
-    request.sampling.max_tokens = options_.max_tokens > 0 ? options_.max_tokens : std::max(room, 0);
+    const int room = model_.engine->info().max_model_len - static_cast<int>(prompt->size());
+    if (room < 1)
+      throw Error(ExitCode::kUsage,
+                  fmt::format("{} tokens leave no room for an answer in a context of {}",
+                              prompt->size(), model_.engine->info().max_model_len));
+    request.sampling.max_tokens = options_.max_tokens > 0 ? options_.max_tokens : room;
     if (const auto accepted = model_.engine->submit(request); !accepted)
       throw Error(ExitCode::kFailed, accepted.status().message);
 
@@ -78,9 +97,9 @@ class Chat {
     for (bool going = true, cancelled = false; going;) {
       {
         // A signal does not wake a condition variable: look at the flag twice a second at least.
-        std::unique_lock lock(mutex_);
-        wake_.wait_for(lock, std::chrono::milliseconds(200), [&] { return ready_; });
-        ready_ = false;
+        std::unique_lock lock(wake_->mutex);
+        wake_->changed.wait_for(lock, std::chrono::milliseconds(200), [&] { return wake_->ready; });
+        wake_->ready = false;
       }
       if (interrupted && !cancelled) {
         model_.engine->cancel(request.id);
@@ -102,9 +121,7 @@ class Chat {
   const RunOptions& options_;
   text::ChatRequest request_;
   RequestId last_id_ = 0;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool ready_ = false;
+  const std::shared_ptr<Wake> wake_ = std::make_shared<Wake>();
 };
 
 void require_utf8(const std::string& text) {
@@ -112,30 +129,47 @@ void require_utf8(const std::string& text) {
     throw Error(ExitCode::kUsage, fmt::format("the text is not valid UTF-8: byte {}", *at));
 }
 
+std::string read_standard_input() {
+  std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+// One fault does not end a conversation.
+void converse(Chat& chat, const std::string& name) {
+  std::cerr << fmt::format("{}; an empty line or Ctrl-D ends the chat, Ctrl-C an answer\n", name);
+  std::string line;
+  while (std::cerr << "> " << std::flush && std::getline(std::cin, line) && !line.empty()) {
+    try {
+      require_utf8(line);
+      chat.turn(line);
+    } catch (const Error& error) {
+      std::cerr << "nibble: " << error.what() << "\n";
+    }
+  }
+}
+
 }  // namespace
 
 int run(const RunOptions& options) {
-  const auto model = load_served_model(options.model, nullptr);
+  const bool interactive = !options.text && isatty(STDIN_FILENO);
+  std::string text;
+  if (!interactive) {
+    text = options.text ? *options.text : read_standard_input();
+    if (text.empty())
+      throw Error(ExitCode::kUsage, "no text to answer: give TEXT or write it to standard input");
+    require_utf8(text);
+  }
+  const auto model = [&] {
+    Progress progress("loading");
+    return load_served_model(options.model, [&](double fraction) { progress.show(fraction); });
+  }();
   std::signal(SIGINT, [](int) { interrupted = 1; });
   Chat chat(*model, options);
-  if (!options.text && isatty(STDIN_FILENO)) {
-    std::cerr << fmt::format("{}; an empty line or Ctrl-D ends the chat, Ctrl-C an answer\n",
-                             model->engine->info().name);
-    std::string line;
-    while (std::cerr << "> " << std::flush && std::getline(std::cin, line) && !line.empty()) {
-      require_utf8(line);
-      chat.turn(line);
-    }
-    return static_cast<int>(ExitCode::kOk);
-  }
-  std::string text = options.text ? *options.text
-                                  : std::string(std::istreambuf_iterator<char>(std::cin),
-                                                std::istreambuf_iterator<char>());
-  while (!options.text && !text.empty() && text.back() == '\n') text.pop_back();
-  if (text.empty())
-    throw Error(ExitCode::kUsage, "no text to answer: give TEXT or write it to standard input");
-  require_utf8(text);
-  chat.turn(text);
+  if (interactive)
+    converse(chat, require_model(options.model.model).name);
+  else
+    chat.turn(text);
   return static_cast<int>(ExitCode::kOk);
 }
 

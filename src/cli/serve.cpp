@@ -8,6 +8,7 @@
 #include "cli/load.h"
 #include "cli/model_path.h"
 #include "cli/options.h"
+#include "cli/progress.h"
 
 namespace nibble::cli {
 
@@ -31,9 +32,14 @@ int serve(const ServeOptions& options) {
   };
   // Threads may be in the middle of a step; there is nothing of theirs to save.
   events.leave = [] { _exit(static_cast<int>(ExitCode::kOk)); };
-  server.run(
-      [&](const api::LoadProgress& progress) { return load_served_model(options.model, progress); },
-      events);
+  const auto load = [&](const api::LoadProgress& report) {
+    Progress progress("loading");
+    return load_served_model(options.model, [&](double fraction) {
+      progress.show(fraction);
+      report(fraction);
+    });
+  };
+  server.run(load, events);
   spdlog::info("stopped");
   return static_cast<int>(ExitCode::kOk);
 }
