@@ -29,7 +29,9 @@ test-long:
 	@tests/run.sh --long
 
 bench: build
-	@bench/run.sh
+	@cmake --build build/cpu --target ops_bench
+	@build/cpu/bench/ops_bench
+	@python3 bench/serve_speed.py --binary build/nibble --model $(MODEL)
 
 package: build
 	@packaging/install-packages.sh package
@@ -42,8 +44,7 @@ lint:
 	@tests/lint.sh
 
 score: build
-	@tests/venv.sh
-	@.venv/bin/python tools/tiny/score.py --binary build/nibble
+	@python3 tools/tiny/score.py --binary build/nibble --model models/tiny
 
 clean:
 	rm -rf build

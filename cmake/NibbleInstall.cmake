@@ -1,5 +1,5 @@
-# The executable's own settings, and `cmake --install`: bin/nibble and share/nibble, the layout of the packaged tar. packaging/make-package.sh adds the
-# libraries that travel with the executable.
+# The executable's own settings, and `cmake --install`: bin/nibble and share/nibble, the layout of the packaged tar.
+# packaging/make-package.sh adds the libraries that travel with the executable.
 #
 # An old-style RPATH, not RUNPATH: only that one also finds the libraries' own dependencies (spdlog needs fmt).
 nibble_cold(nibble)
