@@ -92,7 +92,7 @@ for step in "${steps[@]}"; do
     serve)
       port=$((20000 + RANDOM % 20000))
       echo "== make serve"
-      serve 1800
+      serve 3600
       echo "== make serve, again"
       serve 2
       ;;
