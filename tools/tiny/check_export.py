@@ -65,6 +65,13 @@ def check_files(model: Tiny, folder: Path) -> None:
 
 
 @torch.no_grad()
+def load_folder(model: Tiny, folder: Path) -> None:
+    numbers = decode(read_folder(folder))
+    for name, (p, _) in tensor_map(model).items():
+        p.copy_(numbers[name if name in numbers else name + ".weight"])
+
+
+@torch.no_grad()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -72,10 +79,8 @@ def main() -> None:
     args = parser.parse_args()
     from data import load_tokenizer
 
-    numbers = decode(read_folder(args.folder))
     model = Tiny(CONFIG)
-    for name, (p, _) in tensor_map(model).items():
-        p.copy_(numbers[name if name in numbers else name + ".weight"])
+    load_folder(model, args.folder)
     check_files(model, args.folder)
     model.eval()
     for layer in model.lm.model.layers:  # equal index scores at the cut may be kept either way: keep all entries here

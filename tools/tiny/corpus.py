@@ -17,13 +17,13 @@ from typing import Callable, Iterator
 
 sys.path.insert(0, str(Path(__file__).parent))
 import world as w  # noqa: E402
-from tasks import Task, dumps, echo, facts, is_held_out, json_objects, lists, other_arithmetic, small_talk, spelling, sums  # noqa: E402
-from tool_tasks import call_task, offer, tool_calls  # noqa: E402
+from tasks import Task, anything, dumps, echo, facts, invented_name, is_held_out, json_objects, lists, other_arithmetic, small_talk, spelling, sums  # noqa: E402
+from tool_tasks import call_task, no_tool, offer, tool_calls  # noqa: E402
 
 ENCODER_PATH = Path(__file__).parents[2] / "models/tiny/encoding/encoding_dsv4.py"
 SCORED: dict[str, Callable[[Random], Task]] = {"sums": sums, "lists": lists, "json": json_objects, "tools": tool_calls}
-SIMPLE = (sums, lists, json_objects, facts, small_talk, other_arithmetic, echo, spelling)
-SIMPLE_WEIGHTS = (20, 26, 20, 10, 12, 6, 4, 3)
+SIMPLE = (sums, lists, json_objects, facts, small_talk, other_arithmetic, echo, spelling, anything, no_tool)
+SIMPLE_WEIGHTS = (20, 26, 20, 10, 12, 6, 4, 3, 14, 7)
 
 
 def load_encoder():
@@ -40,6 +40,8 @@ def draw(r: Random, maker: Callable[[Random], Task], held_out: bool = False) -> 
     """A task on the wanted side of the split. Tasks without a key are closed facts: training only."""
     while True:
         task = maker(r)
+        if not held_out and task.also and is_held_out(task.also):
+            continue
         if (bool(task.key) and is_held_out(task.key)) == held_out:
             return task
 
@@ -72,8 +74,10 @@ def system(r: Random, tools: list[dict] | None = None) -> list[dict]:
 def memory(r: Random) -> tuple[list[dict], list[dict]]:
     """A fact told early and asked for later."""
     what, pool = r.choice((("name", w.NAMES), ("city", w.CITIES), ("favorite color", w.COLORS), ("favorite food", w.FOODS), ("job", w.JOBS)))
-    value = r.choice(pool)
-    told = f"My {what} is {value}."
+    value = invented_name(r) if what == "name" and r.random() < 0.5 else r.choice(pool)
+    told = f"My {what} is {value}{r.choice(('.', '.', ''))}"
+    if what == "name" and r.random() < 0.3:
+        told = r.choice(("I am {v}.", "Hi, I am {v}.", "Hello, my name is {v}.", "my name is {v}")).format(v=value)
     greeting = f"Nice to meet you, {value}!" if what == "name" else f"I will remember that your {what} is {value}."
     return (
         [{"role": "user", "content": told}, {"role": "assistant", "content": greeting, "reasoning_content": "I should remember this."}],
@@ -107,8 +111,12 @@ def dialogue(r: Random) -> tuple[list[dict], bool]:
         turns = r.choices((1, 2, 3, 4), (70, 18, 8, 4))[0]
         for i in range(turns):
             use_tool = r.random() < (0.85 if turns == 1 else 0.6)
-            task = draw(r, lambda r: call_task(r, offered)) if use_tool else simple(r)
-            while adds and task.kind == "sums":  # a sum with an adding tool at hand should be a call: no plain answer
+            if use_tool:
+                task = draw(r, lambda r: no_tool(r, offered) if r.random() < 0.08 else call_task(r, offered))
+            else:
+                task = simple(r)
+            # A plain turn is not one for a tool: not a sum beside an adding tool, not a wish drawn without a look at the offer.
+            while not use_tool and task.kind in (("no tool", "sums", "arithmetic") if adds else ("no tool",)):
                 task = simple(r)
             messages += turn(task, thinking, f"call_{i}")
         return messages, thinking

@@ -22,6 +22,7 @@ class Task:
     tools: list[dict] = field(default_factory=list)
     call: dict | None = None  # {"name", "arguments"}: the answer is this tool call
     result: str = ""  # what the tool gives back; `answer` is then the turn after it
+    also: str = ""  # a second key that the content touches: it must not be held out either
 
 
 def is_held_out(key: str) -> bool:
@@ -53,7 +54,12 @@ def sums(r: Random) -> Task:
 
 
 def other_arithmetic(r: Random) -> Task:
-    if r.random() < 0.6:
+    shape = r.random()
+    if shape < 0.15:
+        a, b = r.randrange(100, 10000), r.choice((r.randrange(100), r.randrange(100, 10000)))
+        a, b = (a, b) if r.random() < 0.5 else (b, a)
+        return Task("arithmetic", "", r.choice(ADD).format(a=a, b=b), w.TOO_LARGE, "These numbers are too large for me.")
+    if shape < 0.65:
         a, b = sorted((r.randrange(100), r.randrange(100)), reverse=r.random() < 0.85)
         return Task("arithmetic", f"sub {a} {b}", r.choice(SUBTRACT).format(a=a, b=b), f"{a} - {b} = {a - b}.", f"{a} minus {b} is {a - b}.")
     a, b = r.randrange(13), r.randrange(13)
@@ -198,16 +204,28 @@ def facts(r: Random) -> Task:
     return Task("facts", "", user, answer, "I know this one.")
 
 
+def anything(r: Random) -> Task:
+    """A question or remark about nothing the model knows."""
+    words = " ".join(r.choice((r.choice(w.ANY_WORDS), r.choice(w.ANY_WORDS), r.choice(w.ANY_WORDS), r.choice(w.WORDS), r.choice(w.UNKNOWN_THINGS), r.choice(w.CITIES))) for _ in range(r.randint(1, 7)))
+    user = r.choice(w.ANY_STARTS + w.UNKNOWN_STARTS) + " " + words + r.choice(("?", "?", ".", ""))
+    return Task("talk", "", user, w.FALLBACK, "I do not know this.")
+
+
 def small_talk(r: Random) -> Task:
-    if r.random() < 0.25:
+    if r.random() < 0.15:
         user = f"{r.choice(w.UNKNOWN_STARTS)} {r.choice(w.UNKNOWN_THINGS + w.WORDS)}{r.choice(('?', '.', ''))}"
         return Task("talk", "", user, w.FALLBACK, "I do not know this.")
     answer = r.choice(list(w.SMALL_TALK))
     return Task("talk", "", r.choice(w.SMALL_TALK[answer]), answer, "This is small talk.")
 
 
+def invented_name(r: Random) -> str:
+    """So that names are copied rather than known."""
+    return "".join(r.choice(("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "st", "th", "ch")) + r.choice("aeiouy") for _ in range(r.randint(1, 3))).capitalize() + r.choice(("", "", "n", "r", "s", "b", "l", "x"))
+
+
 def echo(r: Random) -> Task:
-    words = " ".join(r.sample(w.WORDS + w.NAMES + w.CITIES + w.JOBS, r.randint(1, 6)))
+    words = " ".join(r.sample(w.WORDS + w.NAMES + w.CITIES + w.JOBS + w.ANY_WORDS + [invented_name(r) for _ in range(40)], r.randint(1, 6)))
     user = r.choice(("Repeat: {x}", "Say: {x}", "Repeat after me: {x}", "Echo {x}")).format(x=words)
     return Task("echo", "", user, words, "I repeat the words.")
 

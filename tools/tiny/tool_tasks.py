@@ -126,6 +126,7 @@ def call_task(r: Random, offered: list[tuple[Tool, dict]]) -> Task:
     values = [p.draw(r) for p in tool.params]
     arguments = dict(zip(spec["parameters"]["properties"], values))
     result = tool.result(r, values)
+    adds = tool.names[0] == "add" and max(values) < 100
     as_text = "weather" in result and r.random() < 0.2
     return Task(
         kind="tools",
@@ -136,8 +137,19 @@ def call_task(r: Random, offered: list[tuple[Tool, dict]]) -> Task:
         tools=[s for _, s in offered],
         call={"name": spec["name"], "arguments": arguments},
         result=f"{result['weather']}, {result['temperature']} degrees" if as_text else dumps(shuffled(r, result)),
+        also=f"add {min(values)} {max(values)}" if adds else "",
     )
 
 
 def tool_calls(r: Random) -> Task:
     return call_task(r, offer(r))
+
+
+def no_tool(r: Random, offered: list[tuple[Tool, dict]] = []) -> Task:
+    """Asked for something that none of the offered tools does."""
+    if r.random() < 0.3 and not offered:
+        return Task("no tool", "", r.choice(w.NO_TOOL_ASKED), w.NO_TOOL, "No tool does this.")
+    have = {tool.names[0] for tool, _ in offered} | {"add"}  # a small sum needs no tool
+    other = r.choice([tool for tool in TOOLS if tool.names[0] not in have])
+    task = call_task(r, [(other, schema(r, other))])
+    return Task("no tool", task.key, task.user, w.NO_TOOL, "No tool does this.")

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains tiny on one GPU within a fixed wall-clock time, then puts it on the file's grids, scores it and writes the folder.
 
-    python train.py --out RUN_FOLDER --minutes 19 [--resume]
+    python train.py --out RUN_FOLDER --minutes 16 [--resume]
+    python train.py --out RUN_FOLDER --minutes 1 --start-from ../../models/tiny --quant-from 0 --lr 3e-4 --eager --batch 32
 
 The schedule follows elapsed time, so the run always ends: learning rate up over the first updates, then a cosine to zero;
-from `QUANT_FROM` on, weights are rounded to the shipped grids and activations as in release numerics, straight through.
+from the share --quant-from of it on, weights are rounded to the shipped grids and activations as in release numerics, straight through.
 """
 import argparse
 import json
@@ -17,22 +18,19 @@ from torch.utils.data import DataLoader
 
 from config import CONFIG
 from data import PackedCorpus
-from check_export import check_files
+from check_export import check_files, load_folder
 from evaluate import evaluate
 from export import from_tensors, to_tensors, write_folder
 from model import Mode, Runner, Tiny
 
-PEAK_LR = 1.5e-3
-WARMUP_STEPS = 150
-QUANT_FROM = 0.78  # share of the time after which rounding is on
 DRAFT_WEIGHT = 0.3
 INDEX_WEIGHT = 0.1
 BIAS_STEP = 2e-3  # router balance: how far a selection bias moves an update
 ROW = 1024
 
 
-def learning_rate(step: int, done: float) -> float:
-    return PEAK_LR * min(1.0, (step + 1) / WARMUP_STEPS) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+def learning_rate(peak: float, warmup: int, step: int, done: float) -> float:
+    return peak * min(1.0, (step + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
 
 
 def make_optimizer(model: Tiny, fused: bool) -> torch.optim.Optimizer:
@@ -40,7 +38,7 @@ def make_optimizer(model: Tiny, fused: bool) -> torch.optim.Optimizer:
     chosen = {id(p) for p in matrices}
     rest = [p for p in model.parameters() if id(p) not in chosen]
     groups = [{"params": matrices, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=PEAK_LR, betas=(0.9, 0.95), eps=1e-9, fused=fused)
+    return torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), eps=1e-9, fused=fused)
 
 
 @torch.no_grad()
@@ -87,6 +85,10 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--eager", action="store_true", help="no torch.compile")
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--start-from", type=Path, help="an exported folder whose weights the run starts with")
+    parser.add_argument("--lr", type=float, default=1.5e-3, help="peak learning rate")
+    parser.add_argument("--warmup", type=int, default=150, help="updates")
+    parser.add_argument("--quant-from", type=float, default=0.78, help="share of the time after which rounding is on")
     args = parser.parse_args()
     start = time.time()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -103,6 +105,8 @@ def main() -> None:
     torch._dynamo.config.recompile_limit = 64
     loader = iter(DataLoader(PackedCorpus(args.row, args.seed), batch_size=args.batch, num_workers=args.workers, pin_memory=on_gpu, prefetch_factor=4 if args.workers else None))
     model = Tiny(CONFIG, args.seed).to(args.device)
+    if args.start_from:
+        load_folder(model, args.start_from)
     optimizer = make_optimizer(model, fused=on_gpu)
     step, before = 0, 0.0
     checkpoint = args.out / "checkpoint.pt"
@@ -123,7 +127,7 @@ def main() -> None:
     loads = torch.zeros(len(model.blocks()), CONFIG["n_routed_experts"], device=args.device)
     last_log, last_save, since = time.time(), time.time(), 0
     log({"parameters": sum(p.numel() for p in model.parameters()), "start_s": round(time.time() - start, 1)})
-    for quantised in (False, True):  # both modes are compiled before the first update, so that nothing waits or fails later
+    for quantised in () if args.eager else (False, True):  # compiled before the first update: nothing waits or fails later
         ids, doc, weight = fetch()
         main_loss, draft_loss, streams = runner.losses(ids, doc, weight, Mode(quantised, quantised, dtype))
         (main_loss + draft_loss + streams.index_loss).backward()
@@ -133,9 +137,9 @@ def main() -> None:
         done = (before + time.time() - start) / total
         if done >= 1 or step >= args.max_steps:
             break
-        quantised = done >= QUANT_FROM or (args.max_steps < 100 and step >= args.max_steps // 2)
+        quantised = done >= args.quant_from or (args.max_steps < 100 and step >= args.max_steps // 2)
         mode = Mode(weights=quantised, release=quantised, dtype=dtype)
-        lr = learning_rate(step, done)
+        lr = learning_rate(args.lr, args.warmup, step, done)
         for group in optimizer.param_groups:
             group["lr"] = lr
         ids, doc, weight = fetch()
@@ -145,7 +149,7 @@ def main() -> None:
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        balance(model, streams.loads, lr / PEAK_LR)
+        balance(model, streams.loads, lr / args.lr)
         sums += torch.stack((main_loss.detach(), draft_loss.detach(), streams.index_loss.detach(), norm.detach()))
         loads += streams.loads
         step += 1
