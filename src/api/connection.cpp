@@ -99,6 +99,12 @@ class CoroutineConnection final : public Connection,
     notify();
   }
 
+  void close() override {
+    error_code ignored;
+    socket_.close(ignored);
+    peer_gone_ = true;
+  }
+
  private:
   enum class Phase { kIdle, kHeader, kBody, kAnswer, kStream, kWrite, kLinger };
 
@@ -115,7 +121,8 @@ class CoroutineConnection final : public Connection,
       if (!incoming) co_return;
       const bool head_only = incoming->request.method == "HEAD";
       if (incoming->refused) {
-        co_await write_response(error_response(*incoming->refused), false, head_only);
+        const HttpResponse response = error_response(*incoming->refused);
+        co_await write_response(response, false, head_only);
         break;
       }
       const bool reusable = co_await answer(*incoming, head_only);
@@ -136,6 +143,8 @@ class CoroutineConnection final : public Connection,
   }
 
   // --- waiting -----------------------------------------------------------------------------------------------------------
+
+  // g++ 12 destroys twice what braces make inside an expression with co_await: such values get a name first.
 
   // Whatever happens to the connection calls this; the coroutine looks at the state before it waits, and only this thread
   // changes it, so no change is missed.
@@ -254,8 +263,10 @@ class CoroutineConnection final : public Connection,
     // The service always answers, so `reply` outlives its use there.
     while (!reply) co_await wait();
     const bool keep_alive = incoming.keep_alive;
-    if (auto* response = std::get_if<HttpResponse>(&*reply))
-      co_return co_await write_response(std::move(*response), keep_alive, head_only);
+    if (const auto* response = std::get_if<HttpResponse>(&*reply)) {
+      const bool reusable = co_await write_response(*response, keep_alive, head_only);
+      co_return reusable;
+    }
     call_ = std::move(std::get<std::unique_ptr<Call>>(*reply));
     call_->on_progress([this] { notify(); });
     bool reusable = false;
@@ -269,11 +280,13 @@ class CoroutineConnection final : public Connection,
 
   Task<bool> complete(bool keep_alive) {
     while (!call_->finished() && !peer_gone_ && !abandoned_) co_await wait();
-    if (call_->finished()) co_return co_await write_response(call_->response(), keep_alive, false);
-    call_->abandon(abandoned_ ? abandoned_ : "the client left");
-    if (peer_gone_) co_return false;
-    co_return co_await write_response(error_response({503, abandoned_, "", "draining"}), false,
-                                      false);
+    if (!call_->finished()) {
+      call_->abandon(abandoned_ ? abandoned_ : "the client left");
+      if (peer_gone_) co_return false;
+    }
+    HttpResponse response = call_->finished() ? call_->response() : stopped_response();
+    const bool reusable = co_await write_response(response, keep_alive && !abandoned_, false);
+    co_return reusable;
   }
 
   Task<bool> stream(bool keep_alive, bool http11) {
@@ -282,7 +295,7 @@ class CoroutineConnection final : public Connection,
     head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
     HeadOptions options;
     options.framing = http11 ? Framing::kChunked : Framing::kUntilClose;
-    options.keep_alive = keep_alive && http11 && !draining_;
+    options.keep_alive = keep_alive && http11 && !stopping();
     std::string bytes;
     append_response_head(bytes, head, options);
     enter(Phase::kStream);
@@ -297,7 +310,8 @@ class CoroutineConnection final : public Connection,
         }
         events = kSseComment;
       }
-      open = co_await write(framed(std::move(events), http11));
+      bytes = framed(std::move(events), http11);
+      open = co_await write(bytes);
     }
     if (!open || peer_gone_ || call_->overflowed()) {
       call_->abandon("the client left");
@@ -307,10 +321,12 @@ class CoroutineConnection final : public Connection,
     }
     if (abandoned_) {
       call_->abandon(abandoned_);
-      open = co_await write(framed(last_words(), http11));
+      bytes = framed(last_words(), http11);
+      open = co_await write(bytes);
     }
     if (http11 && open) open = co_await write(kLastChunk);
-    co_return open&& options.keep_alive && !abandoned_;
+    const bool reusable = open && options.keep_alive && !abandoned_;
+    co_return reusable;
   }
 
   static std::string framed(std::string events, bool http11) {
@@ -320,9 +336,12 @@ class CoroutineConnection final : public Connection,
     return chunk;
   }
 
+  ApiError stopped_error() const { return {503, abandoned_, "", "draining"}; }
+  HttpResponse stopped_response() const { return error_response(stopped_error()); }
+
   std::string last_words() const {
     std::string events;
-    append_sse_event(events, error_json({503, abandoned_, "", "draining"}));
+    append_sse_event(events, error_json(stopped_error()));
     append_sse_event(events, "[DONE]");
     return events;
   }
@@ -344,9 +363,9 @@ class CoroutineConnection final : public Connection,
   }
 
   // True: written whole, and the connection stays.
-  Task<bool> write_response(HttpResponse response, bool keep_alive, bool head_only) {
+  Task<bool> write_response(const HttpResponse& response, bool keep_alive, bool head_only) {
     HeadOptions options;
-    options.keep_alive = keep_alive && !draining_;
+    options.keep_alive = keep_alive && !stopping();
     options.length_bytes = response.body.size();
     std::string bytes;
     append_response_head(bytes, response, options);
@@ -367,11 +386,7 @@ class CoroutineConnection final : public Connection,
     }
   }
 
-  void close() {
-    error_code ignored;
-    socket_.close(ignored);
-    peer_gone_ = true;
-  }
+  bool stopping() const { return draining_ || service_.state() == Service::State::kDraining; }
 
   TcpSocket socket_;
   Timer wake_;

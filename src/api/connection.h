@@ -28,6 +28,8 @@ class Connection {
   virtual void drain() = 0;
   // Ends what is running, with `reason` in the log, and closes when its client has been told.
   virtual void abandon(const char* reason) = 0;
+  // Closes without a word.
+  virtual void close() = 0;
 };
 
 // `service` and `limits` must outlive the connection. `ended` is called once, last.

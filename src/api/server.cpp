@@ -143,6 +143,9 @@ void Server::run(LoadModel load, ServerEvents events) {
   state.tick_later();
   state.loader = std::jthread([&state, load = std::move(load)] { state.loading_thread(load); });
   state.io.run();
+  error_code ignored;
+  state.acceptor.close(ignored);
+  for (const auto& [key, connection] : state.connections) connection->close();
   state.join_loader();
   if (state.load_failure) std::rethrow_exception(state.load_failure);
 }
