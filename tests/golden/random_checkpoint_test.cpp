@@ -15,17 +15,22 @@ namespace {
 
 const std::filesystem::path kGolden = std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/golden";
 
-// File name -> SHA-256 of one form of one configuration, from the manifest.
-std::map<std::string, std::string> recorded_hashes(const std::string& config,
-                                                   const std::string& form) {
+// File name -> SHA-256 of a checkpoint, at a JSON pointer of the manifest.
+std::map<std::string, std::string> hashes_at(const std::string& pointer) {
   simdjson::dom::parser parser;
   const simdjson::dom::object files =
-      parser.load((kGolden / "manifest.json").string())[config]["checkpoint_sha256"][form];
+      parser.load((kGolden / "manifest.json").string()).at_pointer(pointer);
   std::map<std::string, std::string> out;
   for (const auto field : files) {
     out.emplace(field.key, std::string_view(field.value));
   }
   return out;
+}
+
+// Of one form of one configuration.
+std::map<std::string, std::string> recorded_hashes(const std::string& config,
+                                                   const std::string& form) {
+  return hashes_at("/" + config + "/checkpoint_sha256/" + form);
 }
 
 std::map<std::string, std::string> regenerated_hashes(const RandomCheckpointSpec& spec) {
@@ -69,6 +74,22 @@ TEST_P(GoldenCheckpoint, FormWithoutMtpHasTheRecordedHashes) {
 
 INSTANTIATE_TEST_SUITE_P(Configurations, GoldenCheckpoint, ::testing::Values('a', 'b', 'c'),
                          [](const auto& param) { return std::string(1, param.param); });
+
+// The release's rounding is compared on configuration a cut to one layer.
+TEST(RandomCheckpoint, OneLayerPartsHaveTheRecordedHashes) {
+  const struct {
+    const char* name;
+    int ratio;
+    int num_hash_layers;
+  } parts[] = {{"sliding", 0, 1}, {"csa", 4, 0}, {"hca", 128, 0}};
+  for (const auto& part : parts) {
+    RandomCheckpointSpec spec = golden_spec('a');
+    spec.compress_ratios = {part.ratio};
+    spec.num_hash_layers = part.num_hash_layers;
+    EXPECT_EQ(regenerated_hashes(spec),
+              hashes_at(std::string("/a_release/parts/") + part.name + "/checkpoint_sha256"));
+  }
+}
 
 TEST(RandomCheckpoint, WritesWhatItDescribes) {
   const std::filesystem::path dir =

@@ -257,8 +257,9 @@ def dump_prompt(runner: Runner, plan: PromptPlan, prefix: str) -> tuple[dict[str
 
 
 def rounded(value: object) -> object:
+    """Three significant digits; infinite (no choice was made) becomes null."""
     if isinstance(value, float):
-        return float(f"{value:.3g}")
+        return float(f"{value:.3g}") if math.isfinite(value) else None
     if isinstance(value, dict):
         return {k: rounded(v) for k, v in value.items()}
     return [rounded(v) for v in value] if isinstance(value, list) else value
@@ -273,7 +274,7 @@ def update_manifest(folder: pathlib.Path, name: str, entry: dict[str, object]) -
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text()) if path.exists() else {}
     manifest[name] = entry
-    path.write_text(json.dumps({k: manifest[k] for k in sorted(manifest)}, indent=1) + "\n")
+    path.write_text(json.dumps({k: manifest[k] for k in sorted(manifest)}, indent=1, allow_nan=False) + "\n")
 
 
 def versions() -> dict[str, str]:
