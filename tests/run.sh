@@ -100,5 +100,8 @@ fi
 
 echo "== all: $SECONDS s"
 require=()
-[[ -n ${CI:-} ]] && require=(--require browser --require oracle)
+if [[ -n ${CI:-} ]]; then
+  mapfile -t require < <(ctest --test-dir build/cpu -N -L '^browser$' | awk '/Test +#/ { print "--require=" $NF }')
+  require+=(--require=oracle)
+fi
 exec python3 tests/summary.py "$results" "${require[@]}" "${broken[@]/#/--broken=}"
