@@ -87,16 +87,7 @@ class Golden {
     RandomCheckpointSpec spec = golden_spec(config);
     spec.storage = storage;
     spec.spelling = spelling;
-    write_random_checkpoint(folder.path(), spec);
-    EngineOptions options;
-    options.model_dir = folder.path().string();
-    options.device = device;
-    options.activations = Activations::kExact;
-    options.kv_dtype = KvDtype::kFp32;
-    options.threads = 2;
-    options.max_model_len = 1024;
-    options.prefill_chunk = 700;
-    runner = engine::ModelRunner::load(options, 1, nullptr);
+    runner = load_random(folder, spec, device, Activations::kExact);
   }
 
   std::vector<TokenId> ids(int prompt) const {
@@ -276,21 +267,24 @@ INSTANTIATE_TEST_SUITE_P(Configs, GoldenTest,
                                            Case{'c', DeviceKind::kCpu}),
                          case_name);
 
-// The same weights in other widths and spellings give the same bits.
+// The same weights in other widths and spellings: the specification decodes a row before it multiplies, so it gives the same
+// bits whatever the file looks like.
 TEST(GoldenStorage, EveryStorageAndSpellingGivesTheSameBits) {
-  Golden published('c', DeviceKind::kCpu);
-  const std::vector<TokenId> ids = published.ids(1);
+  const Golden published('c', DeviceKind::kRef);
+  std::vector<TokenId> ids = published.ids(1);
+  ids.resize(40);
   const Trace expected = run(*published.runner, ids, {});
   const struct {
     Storage storage;
     Spelling spelling;
-  } others[] = {{Storage::kBf16, Spelling::kDeepSeek},
-                {Storage::kF32, Spelling::kDeepSeek},
-                {Storage::kBf16, Spelling::kTransformers},
-                {Storage::kF32, Spelling::kTransformers}};
+    const char* name;
+  } others[] = {{Storage::kBf16, Spelling::kDeepSeek, "bf16"},
+                {Storage::kF32, Spelling::kDeepSeek, "f32"},
+                {Storage::kBf16, Spelling::kTransformers, "bf16, transformers names"},
+                {Storage::kF32, Spelling::kTransformers, "f32, transformers names"}};
   for (const auto& other : others) {
-    Golden again('c', DeviceKind::kCpu, other.storage, other.spelling);
-    EXPECT_EQ(run(*again.runner, ids, {}).logits, expected.logits);
+    const Golden again('c', DeviceKind::kRef, other.storage, other.spelling);
+    EXPECT_TRUE(run(*again.runner, ids, {}).logits == expected.logits) << other.name;
   }
 }
 

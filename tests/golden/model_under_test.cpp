@@ -35,6 +35,20 @@ ScratchFolder::~ScratchFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
+std::unique_ptr<engine::ModelRunner> load_random(const ScratchFolder& folder,
+                                                 const RandomCheckpointSpec& spec,
+                                                 DeviceKind device, Activations activations) {
+  write_random_checkpoint(folder.path(), spec);
+  EngineOptions options;
+  options.model_dir = folder.path().string();
+  options.device = device;
+  options.activations = activations;
+  options.threads = 2;
+  options.max_model_len = 1024;
+  options.prefill_chunk = 700;
+  return engine::ModelRunner::load(options, 1, nullptr);
+}
+
 Trace run(engine::ModelRunner& runner, const std::vector<TokenId>& ids, const RunOptions& options) {
   Trace trace;
   model::Taps taps;

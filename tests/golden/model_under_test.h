@@ -25,6 +25,12 @@ class ScratchFolder {
   std::filesystem::path path_;
 };
 
+// Writes the checkpoint into the folder and loads it: two threads, 1024 tokens, steps of up to 700 rows, rows of fp32 with exact
+// activations and the release's own otherwise.
+std::unique_ptr<engine::ModelRunner> load_random(const ScratchFolder& folder,
+                                                 const RandomCheckpointSpec& spec,
+                                                 DeviceKind device, Activations activations);
+
 // Rows of every tapped value, one a position, as a run went through them.
 struct Trace {
   std::map<int, std::vector<std::vector<float>>> streams;          // layer -> position -> [hc * D]
