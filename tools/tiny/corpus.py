@@ -22,6 +22,15 @@ from tool_tasks import call_task, no_tool, offer, tool_calls  # noqa: E402
 
 ENCODER_PATH = Path(__file__).parents[2] / "models/tiny/encoding/encoding_dsv4.py"
 SCORED: dict[str, Callable[[Random], Task]] = {"sums": sums, "lists": lists, "json": json_objects, "tools": tool_calls}
+# Held-out pairs that the shipped weights' first training met as the arguments of an adding tool, found by generating its stream
+# again; they are not scored. Since then draw() keeps such calls out (Task.also).
+SEEN_SUMS = frozenset(
+    """
+    0+31 0+42 0+66 0+96 1+13 2+48 2+55 6+31 6+41 8+16 8+32 8+75 8+84 9+34 9+64 9+71 10+95 11+68 13+62 18+67 19+43
+    19+61 20+27 20+34 20+79 21+21 21+97 24+79 26+39 27+73 28+71 29+99 35+96 36+70 41+54 43+66 47+62 47+71 47+74
+    48+66 49+78 51+94 58+90 64+77 66+85 69+78 72+80 87+87 87+91 88+95
+    """.split()
+)
 SIMPLE = (sums, lists, json_objects, facts, small_talk, other_arithmetic, echo, spelling, anything, no_tool)
 SIMPLE_WEIGHTS = (20, 26, 20, 10, 12, 6, 4, 3, 14, 7)
 
@@ -173,7 +182,7 @@ def held_out(kind: str, count: int, seed: int = 2024) -> list[dict]:
     out = []
     while len(out) < count:
         task = draw(r, SCORED[kind], held_out=True)
-        if task.user in seen:
+        if task.user in seen or (kind == "sums" and task.key.removeprefix("add ").replace(" ", "+") in SEEN_SUMS):
             continue
         seen.add(task.user)
         out.append({"class": kind, "user": task.user, "tools": task.tools, "answer": None if task.call else task.answer, "call": task.call})
