@@ -25,6 +25,7 @@ Progress::~Progress() {
 void Progress::show(double fraction) {
   const int percent = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * 100.0);
   const int step = terminal_ ? 1 : kPlainStep_percent;
+  if (percent == 100 && !drawn_) return;
   if (percent / step == last_percent_ / step && last_percent_ >= 0) return;
   if (std::chrono::steady_clock::now() - begin_ < kMoment) return;
   last_percent_ = percent;

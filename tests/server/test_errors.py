@@ -4,17 +4,16 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
-from conftest import PATIENCE_S, Server
+from conftest import http, PATIENCE_S, Server
 
 HI = [{"role": "user", "content": "hi"}]
 
 
 def raw(server: Server, body: bytes, path: str = "/v1/chat/completions") -> dict[str, Any]:
-    response = httpx.post(server.url + path, content=body, headers={"Content-Type": "application/json"}, timeout=PATIENCE_S)
+    response = http.post(server.url + path, content=body, headers={"Content-Type": "application/json"})
     error = response.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
     return {"status": response.status_code, **error}
@@ -97,18 +96,18 @@ def test_prompt_longer_than_the_context(start: Any) -> None:
 
 
 def test_body_over_the_limit(server: Server) -> None:
-    response = httpx.post(server.url + "/v1/chat/completions", content=b" " * (27 << 20), timeout=PATIENCE_S,
+    response = http.post(server.url + "/v1/chat/completions", content=b" " * (27 << 20), timeout=PATIENCE_S,
                           headers={"Content-Type": "application/json"})
     assert response.status_code == 413
 
 
 def test_wrong_routes_and_methods(server: Server) -> None:
-    assert httpx.get(server.url + "/v2/nothing").status_code == 404
-    response = httpx.get(server.url + "/v1/chat/completions")
+    assert http.get(server.url + "/v2/nothing").status_code == 404
+    response = http.get(server.url + "/v1/chat/completions")
     assert response.status_code == 405 and "POST" in response.headers["allow"]
-    assert httpx.post(server.url + "/v1/chat/completions", content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
-    assert httpx.options(server.url + "/v1/chat/completions").status_code == 204
-    assert httpx.head(server.url + "/health").status_code == 200
+    assert http.post(server.url + "/v1/chat/completions", content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
+    assert http.options(server.url + "/v1/chat/completions").status_code == 204
+    assert http.head(server.url + "/health").status_code == 200
 
 
 def test_contradicting_thinking_switches(server: Server, model: str) -> None:
@@ -124,4 +123,4 @@ def test_contradicting_thinking_switches(server: Server, model: str) -> None:
 def test_the_server_lives(server: Server, client: openai.OpenAI, model: str) -> None:
     """Last in this file: after all of the above."""
     assert client.chat.completions.create(model=model, messages=HI, max_tokens=3).choices  # type: ignore[arg-type]
-    assert httpx.get(server.url + "/live").status_code == 200
+    assert http.get(server.url + "/live").status_code == 200
