@@ -4,7 +4,7 @@
 
     python tools/tiny/score.py --binary build/nibble [--model models/tiny] [--port 8017]
     python tools/tiny/score.py --base-url http://127.0.0.1:8000      a server that already runs
-    options: --count 500 prompts a class, --parallel 4, --out build/score.json, --show 3 wrong answers a class
+    options: --only json,tools, --count 500 prompts a class, --parallel 4, --out build/score.json, --show 3 wrong answers a class
 
 Prints a table, writes JSON, and exits 1 when a class is under 90 % or the acceptance of drafted tokens under 60 %.
 Needs the standard library only.
@@ -78,12 +78,12 @@ def is_right(case: dict, message: dict) -> bool:
     return function["name"] == case["call"]["name"] and json.loads(function["arguments"]) == case["call"]["arguments"]
 
 
-def score(server: Server, count: int, parallel: int, show: int) -> dict:
+def score(server: Server, kinds: list[str], count: int, parallel: int, show: int) -> dict:
     model = server.model()
     drafted, accepted = server.counter(DRAFTED), server.counter(ACCEPTED)
     out: dict = {"model": model, "prompts_a_class": count, "exact_match": {}, "seconds": {}}
     print(f"{'class':<8}{'right':>7}{'of':>6}{'exact match':>13}{'seconds':>9}")
-    for kind in SCORED:
+    for kind in kinds:
         cases = held_out(kind, count)
         start = time.monotonic()
         with ThreadPoolExecutor(parallel) as pool:
@@ -122,6 +122,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=ROOT / "models/tiny")
     parser.add_argument("--port", type=int, default=8017)
     parser.add_argument("--base-url")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(SCORED), help="classes, with commas between")
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--parallel", type=int, default=4)
     parser.add_argument("--show", type=int, default=3)
@@ -133,7 +134,7 @@ def main() -> None:
     else:
         process, server = start_server(args.binary.resolve(), args.model.resolve(), args.port)
     try:
-        result = score(server, args.count, args.parallel, args.show)
+        result = score(server, args.only, args.count, args.parallel, args.show)
     finally:
         if process is not None:
             process.terminate()
