@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <functional>
 #include <limits>
 
@@ -101,6 +101,8 @@ std::string entry(const char* dtype, const char* shape, const char* offsets) {
 std::vector<Case> file_cases() {
   const std::string good = safetensors_bytes(mini_tensors());
   const std::string deep(3'000'000, '[');
+  std::string commas;
+  commas.resize(13'000'000, ',');
   std::string huge_length = safetensors_bytes("{}");
   const std::uint64_t too_long = 100'000'001;
   std::memcpy(huge_length.data(), &too_long, 8);
@@ -130,8 +132,7 @@ std::vector<Case> file_cases() {
       header_case("deep_unknown_key",
                   R"({"x":{"other":)" + std::string(60, '[') + std::string(60, ']') + "}}",
                   {"'x'", "dtype is missing"}, 0),
-      header_case("commas", "{" + std::string(13'000'000, ','), {"header", "more than 12000000"},
-                  0),
+      header_case("commas", "{" + commas, {"header", "more than 12000000"}, 0),
       header_case("closing_brackets", std::string(3'000'000, ']'), {"header", "badly nested"}, 0),
       header_case("metadata_not_object", R"({"__metadata__":[]})",
                   {"__metadata__ is not an object"}),
@@ -305,7 +306,7 @@ std::vector<Case> weight_cases() {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const std::string wq_a = "layers.0.attn.wq_a";
   const std::string w1 = "layers.0.ffn.experts.0.w1";
-  const auto drop = [](std::string name) { return [name](Tensors& t) { remove(t, name); }; };
+  const auto drop = [](const std::string& name) { return [name](Tensors& t) { remove(t, name); }; };
   return {
       missing_case("weight_missing", drop(wq_a + ".weight"),
                    {"1 expected tensors are missing: 'layers.0.attn.wq_a.weight' [130, 160]"}),
@@ -403,11 +404,11 @@ std::vector<Case> weight_cases() {
                 [&](Tensors& t) { named(t, wq_a + ".weight").bytes.back() = '\xFF'; },
                 {"'layers.0.attn.wq_a.weight'", "E4M3 NaN", "row 129, column 159"}),
       mini_case("bf16_infinity",
-                [](Tensors& t) { named(t, "embed.weight").bytes.replace(2 * 70, 2, "\x80\x7F"); },
+                [](Tensors& t) { named(t, "embed.weight").bytes.replace(140, 2, "\x80\x7F"); },
                 {"'embed.weight'", "infinity or NaN", "row 1, column 6"}),
       mini_case("bf16_vector_nan",
                 [](Tensors& t) {
-                  named(t, "layers.0.attn_norm.weight").bytes.replace(2 * 63, 2, "\xC1\xFF");
+                  named(t, "layers.0.attn_norm.weight").bytes.replace(126, 2, "\xC1\xFF");
                 },
                 {"'layers.0.attn_norm.weight'", "infinity or NaN", "element 63"}),
       mini_case("f32_nan",
@@ -460,19 +461,20 @@ TEST_P(HostileCheckpoint, IsRefusedAtOnceByName) {
   GetParam().build(folder);
   const bool nested = fs::exists(folder / "model");
   const std::string path = nested ? folder / "model" : folder.path();
-  const auto start = std::chrono::steady_clock::now();
+  std::string message;
+  const std::clock_t start = std::clock();  // processor time: other tests share the machine
   try {
     load_mini(path);
-    FAIL() << "accepted";
   } catch (const CheckpointError& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::kRefusedCheckpoint);
-    for (const std::string& part : GetParam().message_parts) {
-      EXPECT_THAT(error.what(), ::testing::HasSubstr(part));
-    }
-    EXPECT_LT(std::strlen(error.what()), 2000u) << error.what();
+    message = error.what();
   }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(seconds.count(), 1.0);
+  EXPECT_LT(std::clock() - start, CLOCKS_PER_SEC);
+  ASSERT_FALSE(message.empty()) << "accepted";
+  EXPECT_LT(message.size(), 2000u) << message;
+  for (const std::string& part : GetParam().message_parts) {
+    EXPECT_THAT(message, ::testing::HasSubstr(part));
+  }
 }
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {

@@ -91,7 +91,8 @@ inline std::string index_json(const std::vector<std::pair<std::string, std::stri
                               const std::string& metadata = "{}") {
   std::string entries;
   for (const auto& [tensor, shard] : weight_map) {
-    entries += (entries.empty() ? "\"" : ",\"") + tensor + "\":\"" + shard + "\"";
+    if (!entries.empty()) entries += ',';
+    entries.append("\"").append(tensor).append("\":\"").append(shard).append("\"");
   }
   return "{\"metadata\":" + metadata + ",\"weight_map\":{" + entries + "}}";
 }
@@ -100,7 +101,7 @@ inline std::string index_json(const std::vector<std::pair<std::string, std::stri
 
 // Different in every element and exactly representable in bf16, FP8 and (for small counts)
 // distinguishable after MXFP4.
-inline std::vector<float> ramp(std::int64_t count, float first = -1.0f) {
+inline std::vector<float> ramp(int count, float first = -1.0f) {
   std::vector<float> values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = quant::bf16_round(first + static_cast<float>((i * 37) % 101) / 50.0f);
@@ -116,6 +117,7 @@ inline TensorSpec f32(std::string name, std::vector<std::int64_t> shape,
 inline TensorSpec bf16(std::string name, std::vector<std::int64_t> shape,
                        const std::vector<float>& values) {
   std::vector<std::uint16_t> codes;
+  codes.reserve(values.size());
   for (const float value : values) codes.push_back(quant::bf16_encode(value));
   return {std::move(name), "BF16", std::move(shape), bytes_of(codes)};
 }
