@@ -4,52 +4,19 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
+#include "text/chat_turns.h"
 #include "text/python_json.h"
-#include "text/utf8.h"
 
 namespace nibble::text {
 
 namespace {
 
-struct InvalidRequest {  // turned into the Result at encode()'s end
-  Status status;
-};
-
-[[noreturn]] void refuse(const std::string& param, const std::string& message) {
-  throw InvalidRequest{{StatusCode::kInvalidArgument, param + ": " + message, param}};
-}
-
-void check_text(std::string_view text, const std::string& param) {
-  if (const auto bad = first_invalid_utf8(text)) {
-    refuse(param, fmt::format("invalid UTF-8 at byte {}", *bad));
-  }
-}
-
-std::string message_param(std::size_t index, std::string_view field) {
-  return fmt::format("messages[{}].{}", index, field);
-}
-
 Json read_json(std::string_view text, const std::string& param) {
   auto json = parse_json(text);
   if (!json) refuse(param, json.status().message);
   return std::move(json).value();
-}
-
-// Content as text: parts joined by blank lines, parts that are no text named.
-std::string content_text(const Message& message, std::size_t index) {
-  std::string out;
-  for (std::size_t i = 0; i < message.content.size(); ++i) {
-    const ContentPart& part = message.content[i];
-    const std::string param = message_param(index, fmt::format("content[{}]", i));
-    check_text(part.text, param);
-    check_text(part.type, param);
-    if (i > 0) out += "\n\n";
-    out += part.type == "text" ? part.text : fmt::format("[Unsupported {}]", part.type);
-  }
-  return out;
 }
 
 // Ids with a run of plain text being collected: text between two control tokens is tokenised as
@@ -95,88 +62,6 @@ class Writer {
   std::vector<TokenId> ids_;
 };
 
-struct Block {
-  bool is_result = false;
-  std::string text;
-  std::string call_id;  // of a result
-};
-
-// One message of the dialogue as it is rendered, and where it stood in the request.
-struct Entry {
-  const Message* message = nullptr;
-  std::size_t index = 0;
-};
-
-// A message after merging: neighbouring user messages and tool results have become blocks of one.
-struct Turn {
-  Role role = Role::kUser;
-  Entry entry;                // for a merged user turn the first of them
-  std::vector<Block> blocks;  // user
-  std::string task;
-};
-
-std::vector<Turn> merge(const std::vector<Entry>& entries) {
-  std::vector<Turn> turns;
-  for (const Entry& entry : entries) {
-    const Message& message = *entry.message;
-    const bool is_result = message.role == Role::kTool;
-    if (!is_result && message.role != Role::kUser) {
-      turns.push_back({message.role, entry, {}, message.task});
-      continue;
-    }
-    Block block{is_result, content_text(message, entry.index), message.tool_call_id};
-    const bool joins = !turns.empty() && turns.back().role == Role::kUser &&
-                       (is_result || turns.back().task.empty());
-    if (joins) {
-      turns.back().blocks.push_back(std::move(block));
-    } else {
-      turns.push_back({Role::kUser, entry, {std::move(block)}, is_result ? "" : message.task});
-    }
-  }
-  return turns;
-}
-
-// Results stand in the order of the calls they answer, text blocks keep their places; unknown ids
-// count as the first.
-void order_results(std::vector<Turn>& turns) {
-  std::unordered_map<std::string, std::size_t> order;
-  const auto place = [&](const Block& block) {
-    const auto found = order.find(block.call_id);
-    return found == order.end() ? std::size_t{0} : found->second;
-  };
-  for (Turn& turn : turns) {
-    if (turn.role == Role::kAssistant && !turn.entry.message->tool_calls.empty()) {
-      order.clear();
-      for (std::size_t i = 0; i < turn.entry.message->tool_calls.size(); ++i) {
-        const std::string& id = turn.entry.message->tool_calls[i].id;
-        if (!id.empty()) order[id] = i;
-      }
-    } else if (turn.role == Role::kUser) {
-      std::vector<Block> results;
-      for (const Block& block : turn.blocks) {
-        if (block.is_result) results.push_back(block);
-      }
-      std::stable_sort(results.begin(), results.end(),
-                       [&](const Block& a, const Block& b) { return place(a) < place(b); });
-      auto next = results.begin();
-      for (Block& block : turn.blocks) {
-        if (block.is_result) block = std::move(*next++);
-      }
-    }
-  }
-}
-
-bool is_user_like(Role role) {
-  return role == Role::kUser || role == Role::kDeveloper;
-}
-
-std::ptrdiff_t last_user(const std::vector<Turn>& turns) {
-  for (auto i = static_cast<std::ptrdiff_t>(turns.size()) - 1; i >= 0; --i) {
-    if (is_user_like(turns[static_cast<std::size_t>(i)].role)) return i;
-  }
-  return -1;
-}
-
 class Renderer {
  public:
   Renderer(const Tokenizer& tokenizer, const EncoderProfile& profile,
@@ -187,8 +72,7 @@ class Renderer {
   }
 
   std::vector<TokenId> render(const std::vector<Entry>& entries, bool drop_thinking) {
-    std::vector<Turn> turns = merge(entries);
-    order_results(turns);
+    std::vector<Turn> turns = make_turns(entries);
     const bool has_tools = std::any_of(turns.begin(), turns.end(), [](const Turn& turn) {
       return !turn.entry.message->tools.empty();
     });
@@ -414,29 +298,6 @@ class Renderer {
   bool dropping_ = false;  // earlier turns lose their reasoning
   std::ptrdiff_t last_user_ = -1;
 };
-
-// The request's own tools and response format belong to its first system message; `system` holds
-// the one they are added to.
-std::vector<Entry> with_request_fields(const ChatRequest& request, Message& system) {
-  std::vector<Entry> entries;
-  for (std::size_t i = 0; i < request.messages.size(); ++i) {
-    entries.push_back({&request.messages[i], i});
-  }
-  if (request.tools.empty() && !request.response_format) return entries;
-  const auto first = std::find_if(entries.begin(), entries.end(), [](const Entry& entry) {
-    return entry.message->role == Role::kSystem;
-  });
-  if (first == entries.end()) {
-    system.role = Role::kSystem;
-    entries.insert(entries.begin(), {&system, 0});
-  } else {
-    system = *first->message;
-    first->message = &system;
-  }
-  system.tools.insert(system.tools.end(), request.tools.begin(), request.tools.end());
-  if (request.response_format) system.response_format = request.response_format;
-  return entries;
-}
 
 }  // namespace
 

@@ -1,15 +1,11 @@
 #include "text/output_parser.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <map>
-#include <optional>
 #include <utility>
 
 #include "text/dsml_tag.h"
+#include "text/generated_call.h"
 #include "text/python_json.h"
-#include "text/tool_schema.h"
 #include "text/utf8.h"
 
 namespace nibble::text {
@@ -26,81 +22,11 @@ bool is_blank(std::string_view text) {
   return std::all_of(text.begin(), text.end(), is_space);
 }
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 // Takes a tag's beginning off the end of `text`: 0 when there is none, 1 for '<', 2 for '</'.
 int take_tag_start(std::string& text) {
   const int length = text.ends_with("</") ? 2 : text.ends_with('<') ? 1 : 0;
   text.resize(text.size() - static_cast<std::size_t>(length));
   return length;
-}
-
-struct Parameter {
-  std::string name;
-  bool is_string = false;
-  std::string value;  // bytes as generated
-};
-
-struct Call {
-  std::string name;
-  std::vector<Parameter> parameters;
-  std::string stray;    // text that stood where only tags may
-  bool broken = false;  // cannot be delivered
-};
-
-// A broken call for a person to read; nothing of what the model wrote is left out but the markup.
-std::string as_text(const Call& call, bool closed) {
-  std::string out = call.name + "(";
-  for (std::size_t i = 0; i < call.parameters.size(); ++i) {
-    if (i > 0) out += ", ";
-    out += call.parameters[i].name + "=" + call.parameters[i].value;
-  }
-  if (closed) out += ")";
-  return out + call.stray;
-}
-
-using Schemas = std::map<std::string, ToolSchema>;
-
-// The arguments of a call as a JSON object; nothing when they cannot be one.
-std::optional<std::string> arguments_json(const Call& call, const Schemas& schemas) {
-  const auto found = schemas.find(call.name);
-  const ToolSchema* schema = found == schemas.end() ? nullptr : &found->second;
-  if (schema != nullptr && call.parameters.size() == 1) {
-    const Parameter& only = call.parameters[0];
-    const bool wraps = only.name == "arguments" || only.name == "input";
-    if (wraps && !schema->has_parameter(only.name)) {
-      const auto inner = parse_json(lossy_utf8(only.value));
-      if (inner && inner->kind == Json::Kind::kObject) {
-        for (const JsonMember& member : inner->members) {
-          if (!schema->allows(member.key, member.value)) return std::nullopt;
-        }
-        return python_json(*inner);
-      }
-    }
-  }
-  std::string out = "{";
-  for (std::size_t i = 0; i < call.parameters.size(); ++i) {
-    const Parameter& parameter = call.parameters[i];
-    const std::string name = lossy_utf8(parameter.name);
-    for (std::size_t j = 0; j < i; ++j) {
-      if (call.parameters[j].name == parameter.name) return std::nullopt;
-    }
-    if (i > 0) out += ", ";
-    out += python_json_string(name) + ": ";
-    const std::string value = lossy_utf8(parameter.value);
-    if (parameter.is_string) {
-      out += python_json_string(value);
-      continue;
-    }
-    const auto json = parse_json(value);
-    if (!json || (schema != nullptr && !schema->allows(name, *json))) return std::nullopt;
-    out += trimmed(value);
-  }
-  return out + "}";
 }
 
 }  // namespace
@@ -359,7 +285,7 @@ struct OutputParser::State {
   void start_call(const std::string& name) {
     if (place == Place::kText) enter_markup();
     emit_gap();
-    call = Call{};
+    call = GeneratedCall{};
     call.name = name;
     place = Place::kCall;
   }
@@ -399,7 +325,7 @@ struct OutputParser::State {
       emit(as_text(call, closed));
       flush_channel();
     }
-    call = Call{};
+    call = GeneratedCall{};
     place = in_block ? Place::kBlock : Place::kText;
     after_block = place == Place::kText;
   }
@@ -428,7 +354,7 @@ struct OutputParser::State {
   bool after_block = false;  // only blanks since the last block or call
   std::string held;          // kText: see may_start_block
   std::string gap;           // kBlock, kCall: bytes since the last tag
-  Call call;                 // kCall, kValue: the last parameter is the open one
+  GeneratedCall call;        // kCall, kValue: the last parameter is the open one
 
   Place tag_place = Place::kText;  // where the tag being read stands
   bool tag_closes = false;
