@@ -48,13 +48,14 @@ set(NIBBLE_THREAD_TESTS base_test ops_cpu_test engine_test sched_test api_test)
 add_custom_target(thread_tests)  # what the tsan preset builds
 add_custom_target(fuzz_targets)  # what the fuzz preset builds
 
-# nibble_test(TARGET SOURCES ... [DEPENDS modules...] [LINK ...] [LABELS ...]): a GoogleTest executable, and one ctest
-# test: a process for each case would load the same checkpoint hundreds of times.
+# nibble_test(TARGET SOURCES ... [DEPENDS modules...] [LINK ...] [LABELS ...] [SHARDS n]): a GoogleTest executable, and
+# one ctest test (a process for each case would load the same checkpoint hundreds of times). A long one is cut into n
+# tests that can run side by side, and starts before the others.
 function(nibble_test target)
   if(NOT NIBBLE_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;DEPENDS;LINK;LABELS" ${ARGN})
   list(TRANSFORM ARG_DEPENDS PREPEND nibble_)
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
@@ -65,12 +66,29 @@ function(nibble_test target)
   target_compile_definitions(${target} PRIVATE NIBBLE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     NIBBLE_BINARY_DIR="${PROJECT_BINARY_DIR}")
   nibble_cold(${target})
-  add_test(NAME ${target} COMMAND ${target})
   if(target IN_LIST NIBBLE_THREAD_TESTS)
     list(APPEND ARG_LABELS threads)
     add_dependencies(thread_tests ${target})
   endif()
-  set_tests_properties(${target} PROPERTIES LABELS "${ARG_LABELS}")
+  if(NOT ARG_SHARDS AND golden IN_LIST ARG_LABELS)
+    set(ARG_SHARDS 2)
+  endif()
+  if(NOT ARG_SHARDS)
+    nibble_add_gtest(${target} ${target})
+    set_tests_properties(${target} PROPERTIES LABELS "${ARG_LABELS}")
+    return()
+  endif()
+  foreach(shard RANGE 1 ${ARG_SHARDS})
+    math(EXPR index "${shard} - 1")
+    nibble_add_gtest(${target}_${shard} ${target})
+    set_tests_properties(${target}_${shard} PROPERTIES LABELS "${ARG_LABELS}" COST 1000
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+  endforeach()
+endfunction()
+
+# One ctest test; its cases go to results/NAME.xml, which tests/summary.py counts.
+function(nibble_add_gtest name target)
+  add_test(NAME ${name} COMMAND ${target} --gtest_output=xml:${PROJECT_BINARY_DIR}/results/${name}.xml)
 endfunction()
 
 # nibble_pytest(NAME FILES ... [LABELS ...] [THREADS]): pytest files that drive the built executable, whose path is in

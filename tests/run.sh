@@ -51,7 +51,7 @@ run_tests() {
   shift
   mkdir -p "$results/$preset/cases"
   rm -rf "build/$preset/results"
-  GTEST_OUTPUT="xml:$results/$preset/cases/" "${wrapper[@]}" ctest --test-dir "build/$preset" -j 2 --timeout 900 \
+  "${wrapper[@]}" ctest --test-dir "build/$preset" -j 2 --timeout 900 \
     --output-on-failure --no-tests=error --output-junit "$results/$preset/ctest.xml" "$@"
   local status=$?
   cp "build/$preset/results/"*.xml "$results/$preset/cases/" 2>/dev/null
