@@ -283,10 +283,13 @@ void round_fp4(float* x, std::int64_t n) {
 void load_row(RowFormat format, int width, const std::byte* row, float* x) {
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(row);
   const auto bf16 = [](const std::uint8_t* from, int count, float* to) {
-    const auto* words = reinterpret_cast<const std::uint16_t*>(from);
     int i = 0;
-    for (; i + 8 <= count; i += 8) store(load_bf16(words + i), to + i);
-    for (; i < count; ++i) to[i] = quant::bf16_decode(words[i]);
+    for (; i + 8 <= count; i += 8) store(load_bf16(from + 2 * i), to + i);
+    for (; i < count; ++i) {
+      std::uint16_t word;
+      std::memcpy(&word, from + 2 * i, sizeof(word));
+      to[i] = quant::bf16_decode(word);
+    }
   };
   switch (format) {
     case RowFormat::kF32:
@@ -334,10 +337,12 @@ void load_row(RowFormat format, int width, const std::byte* row, float* x) {
 void store_row(RowFormat format, int width, const float* x, std::byte* row) {
   auto* bytes = reinterpret_cast<std::uint8_t*>(row);
   const auto bf16 = [](const float* from, int count, std::uint8_t* to) {
-    auto* words = reinterpret_cast<std::uint16_t*>(to);
     int i = 0;
-    for (; i + 8 <= count; i += 8) store_bf16(round_bf16(load(from + i)), words + i);
-    for (; i < count; ++i) words[i] = quant::bf16_encode(from[i]);
+    for (; i + 8 <= count; i += 8) store_bf16(round_bf16(load(from + i)), to + 2 * i);
+    for (; i < count; ++i) {
+      const std::uint16_t word = quant::bf16_encode(from[i]);
+      std::memcpy(to + 2 * i, &word, sizeof(word));
+    }
   };
   switch (format) {
     case RowFormat::kF32:

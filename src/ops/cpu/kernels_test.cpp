@@ -337,9 +337,10 @@ std::vector<std::pair<std::string, Floats>> results(const Kernels& k) {
       out.emplace_back("expand" + name, streams);
       out.emplace_back("collapse" + name, collapsed);
     }
+    const Floats head_weights = normal(random, 5);
     Floats scores(static_cast<std::size_t>(rows));
-    k.index_scores(a.data(), 5, n, b.data(), a.data(), rows, scores.data());
-    if (n >= 5) out.emplace_back("index_scores" + name, scores);
+    k.index_scores(a.data(), 5, n, head_weights.data(), a.data(), rows, scores.data());
+    out.emplace_back("index_scores" + name, scores);
   }
   using quant::Format;
   for (const Format format : {Format::kF32, Format::kBF16, Format::kFp8Block128, Format::kMxfp4}) {

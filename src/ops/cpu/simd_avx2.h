@@ -124,8 +124,8 @@ inline F8 with_sign(F8 a, F8 b) {
   return {_mm256_or_ps(a.v, _mm256_and_ps(b.v, _mm256_set1_ps(-0.0f)))};
 }
 
-// The upper halves of bf16 lanes, as they are stored.
-inline void store_bf16(F8 rounded, std::uint16_t* p) {
+// The upper halves of bf16 lanes, as they are stored; p at any address.
+inline void store_bf16(F8 rounded, std::uint8_t* p) {
   const __m256i words = _mm256_srli_epi32(_mm256_castps_si256(rounded.v), 16);
   const __m256i packed = _mm256_packus_epi32(words, words);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(_mm256_permute4x64_epi64(
@@ -154,7 +154,7 @@ inline void store_e4m3(F8 a, std::uint8_t* p) {
 }
 
 // Eight stored values, in order.
-inline F8 load_bf16(const std::uint16_t* p) {
+inline F8 load_bf16(const std::uint8_t* p) {
   const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16))};
 }

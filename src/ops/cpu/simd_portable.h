@@ -99,15 +99,21 @@ inline F8 with_sign(F8 a, F8 b) {
   return lanes([&](int i) { return std::copysign(a.v[i], b.v[i]); });
 }
 
-inline void store_bf16(F8 rounded, std::uint16_t* p) {
-  for (int i = 0; i < 8; ++i)
-    p[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(rounded.v[i]) >> 16);
+inline void store_bf16(F8 rounded, std::uint8_t* p) {
+  for (int i = 0; i < 8; ++i) {
+    const auto word = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(rounded.v[i]) >> 16);
+    std::memcpy(p + 2 * i, &word, sizeof(word));
+  }
 }
 inline void store_e4m3(F8 a, std::uint8_t* p) {
   for (int i = 0; i < 8; ++i) p[i] = quant::e4m3_encode(a.v[i]);
 }
-inline F8 load_bf16(const std::uint16_t* p) {
-  return lanes([&](int i) { return quant::bf16_decode(p[i]); });
+inline F8 load_bf16(const std::uint8_t* p) {
+  return lanes([&](int i) {
+    std::uint16_t word;
+    std::memcpy(&word, p + 2 * i, sizeof(word));
+    return quant::bf16_decode(word);
+  });
 }
 inline void load_e4m3(const std::uint8_t* p, F8 out[2]) {
   for (int half = 0; half < 2; ++half)
