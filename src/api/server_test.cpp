@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include "api/testing/answers.h"
@@ -513,8 +514,8 @@ TEST(Server, AClientThatLeavesEndsItsRequest) {
 
 TEST(Server, ManyClientsThatLeave) {
   TestServer server(endless());
-  constexpr int kClients = 100;
-  for (int i = 0; i < kClients; ++i) {
+  const int clients = std::getenv("NIBBLE_TEST_LONG") ? 1000 : 100;
+  for (int i = 0; i < clients; ++i) {
     RawClient client(server.port());
     client.send(post_text(kChat, i % 2 ? kAskStream : kAsk));
     if (i % 4 == 1) {
