@@ -75,8 +75,8 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
   info.max_model_len = config.max_positions;
   if (options.max_model_len > config.max_positions)
     throw Error(ExitCode::kUsage,
-                fmt::format("--max-model-len {}: {} allows at most {}", options.max_model_len, files.config_path(),
-                            config.max_positions));
+                fmt::format("--max-model-len {}: {} allows at most {}", options.max_model_len,
+                            files.config_path(), config.max_positions));
   if (options.max_model_len > 0) info.max_model_len = options.max_model_len;
   runner->max_step_rows_ = std::max(options.prefill_chunk, kMaxDraftRows);
 
@@ -104,7 +104,8 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
   info.drafting = options.draft && weights.mtp.has_value();
   info.kernels = weights.kernels;
   info.notes = weights.notes;
-  for (const auto& notes : {files.notes(), binder.notes()}) info.notes.insert(info.notes.end(), notes.begin(), notes.end());
+  for (const auto& notes : {files.notes(), binder.notes()})
+    info.notes.insert(info.notes.end(), notes.begin(), notes.end());
   info.fingerprint = fingerprint(info);
 
   kv::CacheSpec spec;
