@@ -9,9 +9,11 @@
 namespace nibble::api::openai {
 namespace {
 
+// OpenAI's clients say developer where they used to say system. The grammar's own developer role is another thing: a turn of
+// the user that vanishes once a later one follows.
 constexpr std::array<std::pair<std::string_view, text::Role>, 6> kRoles = {{
     {"system", text::Role::kSystem},
-    {"developer", text::Role::kDeveloper},
+    {"developer", text::Role::kSystem},
     {"user", text::Role::kUser},
     {"assistant", text::Role::kAssistant},
     {"tool", text::Role::kTool},

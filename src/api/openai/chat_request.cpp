@@ -106,9 +106,8 @@ void check_last_message(const std::vector<text::Message>& messages) {
   const text::Role last = messages.back().role;
   if (last == text::Role::kAssistant || last == text::Role::kSystem)
     throw RequestError("messages",
-                       "messages: the last message must come from the user, the developer or a "
-                       "tool; there is nothing "
-                       "to answer after one of the system or the assistant");
+                       "messages: the last message must come from the user or a tool; there is "
+                       "nothing to answer after one of the system, the developer or the assistant");
 }
 
 }  // namespace
