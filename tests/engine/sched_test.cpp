@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -127,8 +128,12 @@ TEST_F(SchedTest, SameAnswerDraftedOrNotAndInAnyChunking) {
       Client client(*engine);
       std::vector<TokenId> all;
       RequestId id = 1;
-      for (const float temperature : {0.0f, 1.0f, 0.3f}) {
-        for (const int prompt_len : {1, 5, 130, 257}) {
+      // Under the sanitizers the threads matter, not the number of prompts.
+      const bool brief = std::getenv("NIBBLE_TEST_SHORT") != nullptr;
+      for (const float temperature :
+           brief ? std::vector<float>{1.0f} : std::vector<float>{0.0f, 1.0f, 0.3f}) {
+        for (const int prompt_len :
+             brief ? std::vector<int>{5, 130} : std::vector<int>{1, 5, 130, 257}) {
           const Client::Reply reply = client.ask(request(id++, prompt_len, 40, temperature));
           EXPECT_EQ(reply.finished, FinishReason::kLength);
           EXPECT_EQ(reply.tokens.size(), 40u);
