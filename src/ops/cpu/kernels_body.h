@@ -283,9 +283,9 @@ void round_fp4(float* x, std::int64_t n) {
 void load_row(RowFormat format, int width, const std::byte* row, float* x) {
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(row);
   const auto bf16 = [](const std::uint8_t* from, int count, float* to) {
-    int i = 0;
-    for (; i + 8 <= count; i += 8) store(load_bf16(from + 2 * i), to + i);
-    for (; i < count; ++i) {
+    const int whole = count & ~7;
+    for (int i = 0; i < whole; i += 8) store(load_bf16(from + 2 * i), to + i);
+    for (int i = whole; i < count; ++i) {
       std::uint16_t word;
       std::memcpy(&word, from + 2 * i, sizeof(word));
       to[i] = quant::bf16_decode(word);
@@ -337,9 +337,9 @@ void load_row(RowFormat format, int width, const std::byte* row, float* x) {
 void store_row(RowFormat format, int width, const float* x, std::byte* row) {
   auto* bytes = reinterpret_cast<std::uint8_t*>(row);
   const auto bf16 = [](const float* from, int count, std::uint8_t* to) {
-    int i = 0;
-    for (; i + 8 <= count; i += 8) store_bf16(round_bf16(load(from + i)), to + 2 * i);
-    for (; i < count; ++i) {
+    const int whole = count & ~7;
+    for (int i = 0; i < whole; i += 8) store_bf16(round_bf16(load(from + i)), to + 2 * i);
+    for (int i = whole; i < count; ++i) {
       const std::uint16_t word = quant::bf16_encode(from[i]);
       std::memcpy(to + 2 * i, &word, sizeof(word));
     }
