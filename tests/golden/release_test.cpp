@@ -71,6 +71,8 @@ class ReleaseTest : public ::testing::TestWithParam<DeviceKind> {
 };
 
 TEST_P(ReleaseTest, OneLayerOfEachKind) {
+  if (GetParam() == DeviceKind::kRef && std::getenv("NIBBLE_TEST_SHORT") != nullptr)
+    GTEST_SKIP() << "plain loops under a sanitizer: the CPU backend runs it";
   std::vector<double> drafts;
   for (const Part& part : {Part{"sliding", 0, 1}, Part{"csa", 4, 0}, Part{"hca", 128, 0}}) {
     RandomCheckpointSpec spec = golden_spec('a');
@@ -114,6 +116,8 @@ TEST_P(ReleaseTest, OneLayerOfEachKind) {
 }
 
 TEST_P(ReleaseTest, SixLayersLoosely) {
+  if (GetParam() == DeviceKind::kRef && std::getenv("NIBBLE_TEST_SHORT") != nullptr)
+    GTEST_SKIP() << "plain loops under a sanitizer: the CPU backend runs it";
   const ScratchFolder folder;
   const auto runner = load_random(folder, golden_spec('a'), GetParam(), Activations::kRelease);
   const Trace trace = run(*runner, ids_, {});
