@@ -58,11 +58,14 @@ class Server:
 
 
 def ask(server: Server, model: str, case: dict) -> dict:
-    """The assistant's message."""
+    """The assistant's message; a request without an answer counts as a wrong one."""
     body = {"model": model, "messages": [{"role": "user", "content": case["user"]}], "temperature": 0, "max_tokens": 160}
     if case["tools"]:
         body["tools"] = [{"type": "function", "function": tool} for tool in case["tools"]]
-    status, text = server.request("POST", "/v1/chat/completions", body)
+    try:
+        status, text = server.request("POST", "/v1/chat/completions", body)
+    except OSError as error:
+        return {"content": f"no answer: {error}"}
     if status != 200:
         raise RuntimeError(f"{status} for {case['user']!r}: {text[:300]}")
     return json.loads(text)["choices"][0]["message"]
