@@ -41,6 +41,9 @@ int serve(const ServeOptions& options) {
   };
   server.run(load, events);
   spdlog::info("stopped");
+  // Not by returning: taking the server down gives the signals their default action back, and one that comes then would make
+  // a clean stop look like a crash.
+  events.leave();
   return static_cast<int>(ExitCode::kOk);
 }
 
