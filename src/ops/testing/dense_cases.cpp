@@ -70,6 +70,26 @@ void linear_case(OpTable& table, Format format, std::int64_t n, std::int64_t row
   table.check("y", found, expected, product_bounds(w, x, n, 1, round && table.release()));
 }
 
+// An identity matrix: y is x as the op rounded it. Magnitudes that differ by more than FP8 spans show
+// which channels share a scale.
+void identity_case(OpTable& table, Format format, std::int64_t n) {
+  table.begin("linear", fmt::format("{} identity n={}", quant::format_name(format), n));
+  const std::int64_t d = 288;
+  Floats identity(static_cast<std::size_t>(d * d), 0.0f);
+  for (std::int64_t i = 0; i < d; ++i) identity[static_cast<std::size_t>(i * (d + 1))] = 1.0f;
+  const Weights w{format, d, d, identity, identity};
+  Floats x = table.normal(n * d);
+  for (std::int64_t i = 0; i < n * d; ++i)
+    x[static_cast<std::size_t>(i)] *=
+        std::ldexp(1.0f, -table.integer(0, 1) * 8 - (i % d / 32 * 5) % 17);
+  const auto [found, expected] = table.both([&](Backend& b) {
+    const tensor::View out = poisoned(b, {n, d});
+    b.linear({put(b, x, {n, d}), w.upload(b), out, true, false});
+    return floats_of(b, out);
+  });
+  table.check_equal("y", found, expected);
+}
+
 void grouped_case(OpTable& table, Format format, std::int64_t n, std::int64_t groups,
                   std::int64_t rows_per_group, std::int64_t cols) {
   table.begin("grouped_linear", fmt::format("{} n={} {} x [{}, {}]", quant::format_name(format), n,
@@ -120,6 +140,8 @@ void dense_cases(OpTable& table) {
     linear_case(table, format, 1, 130, any_cols ? 259 : 288, true, false);
     linear_case(table, format, 9, 64, 1024, true, false);
     linear_case(table, format, 1, 96, 2048, true, true);
+    identity_case(table, format, 1);
+    identity_case(table, format, 5);
     grouped_case(table, format, 0, 2, 32, 64);
     grouped_case(table, format, 1, 2, 128, 256);
     grouped_case(table, format, 5, 4, 64, 128);

@@ -168,9 +168,23 @@ Trace trace_expert(const Experts& e, const float* x, float weight, float limit, 
   return trace;
 }
 
+// The inner channels from 64 on become 2^18 times smaller, and odd outputs see only those: which
+// channels share a scale then shows.
+void widen(Experts& e) {
+  const std::int64_t inner = e.w1.rows, d = e.w1.cols;
+  for (std::int64_t i = 0; i < inner; ++i) {
+    const float up = i < 64 ? 1.0f : 0x1p-9f;
+    for (std::int64_t c = 0; c < d; ++c)
+      for (Weights* w : {&e.w1, &e.w3}) w->published[static_cast<std::size_t>(i * d + c)] *= up;
+    for (std::int64_t r = 1; r < d; r += 2)
+      e.w2.published[static_cast<std::size_t>(r * inner + i)] *= i < 64 ? 0.0f : 0x1p18f;
+  }
+  for (Weights* w : {&e.w1, &e.w3, &e.w2}) w->values = w->published;  // kF32
+}
+
 void experts_case(OpTable& table, Format routed_format, Format shared_format, std::int64_t n,
                   std::int64_t d, std::int64_t inner, std::int64_t experts, std::int64_t k,
-                  float limit) {
+                  float limit, bool wide = false) {
   table.begin(
       "routed_experts",
       fmt::format("{} + {} n={} D={} I={} {} of {} limit={}", quant::format_name(routed_format),
@@ -178,7 +192,11 @@ void experts_case(OpTable& table, Format routed_format, Format shared_format, st
   std::vector<Experts> routed;
   for (std::int64_t e = 0; e < experts; ++e)
     routed.push_back(make_experts(table, routed_format, d, inner));
-  const Experts shared = make_experts(table, shared_format, d, inner);
+  Experts shared = make_experts(table, shared_format, d, inner);
+  if (wide) {
+    for (Experts& e : routed) widen(e);
+    widen(shared);
+  }
   const Floats x = table.normal(n * d, 1.5f), weights = table.uniform(n * k, 0.1f, 1.5f);
   Ints chosen;
   for (std::int64_t i = 0; i < n * k; ++i)
@@ -241,6 +259,7 @@ void moe_cases(OpTable& table) {
   }
   experts_case(table, Format::kMxfp4, Format::kFp8Block128, 7, 288, 96, 40, 6, 10.0f);
   experts_case(table, Format::kF32, Format::kF32, 5, 33, 21, 3, 2, 0.5f);
+  experts_case(table, Format::kF32, Format::kF32, 20, 64, 192, 3, 2, 10.0f, true);
 }
 
 }  // namespace nibble::ops::testing
