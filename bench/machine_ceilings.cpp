@@ -43,7 +43,7 @@ __attribute__((target("avx2"))) std::uint64_t read_avx2(const std::byte* p, std:
   for (std::int64_t i = 0; i < bytes; i += 128)
     for (int j = 0; j < 4; ++j)
       s[j] = _mm256_xor_si256(s[j],
-                              _mm256_load_si256(reinterpret_cast<const __m256i*>(p + i + 32 * j)));
+                              _mm256_load_si256(reinterpret_cast<const __m256i*>(p + i + 32L * j)));
   const __m256i all = _mm256_xor_si256(_mm256_xor_si256(s[0], s[1]), _mm256_xor_si256(s[2], s[3]));
   return static_cast<std::uint64_t>(_mm256_extract_epi64(all, 0));
 }
@@ -108,14 +108,14 @@ Ceilings measure_ceilings(ThreadPool& pool, std::int64_t buffer_bytes) {
   const int passes = static_cast<int>(std::max<std::int64_t>(1, (64 << 20) / buffer.bytes()));
   const double read_s = best_seconds([&] {
     for (int pass = 0; pass < passes; ++pass)
-      pool.run(chunks, std::max<std::int64_t>(1, chunks / (8 * pool.size())),
+      pool.run(chunks, std::max<std::int64_t>(1, chunks / (8L * pool.size())),
                [&](std::int64_t begin, std::int64_t end) {
                  read_sink =
                      read_bytes(buffer.data() + begin * kChunkBytes, (end - begin) * kChunkBytes);
                });
   });
   out.read_bytes_per_s = static_cast<double>(passes * buffer.bytes()) / read_s;
-  const std::int64_t pieces = 32 * pool.size();
+  const std::int64_t pieces = 32L * pool.size();
   const double flop_s = best_seconds([&] {
     pool.run(pieces, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) flop_sink = multiply_add(kMultiplyAdds);

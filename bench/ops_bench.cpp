@@ -31,9 +31,10 @@ using tensor::DType;
 using tensor::View;
 
 // models/tiny/config.json
-constexpr int kD = 256, kHeads = 4, kHd = 512, kQueryRank = 128, kGroups = 2, kGroupRank = 128;
-constexpr int kIndexHeads = 4, kIndexWidth = 128, kTopk = 32, kWindow = 128, kPairs = 32;
-constexpr int kHc = 4, kExperts = 16, kChosen = 2, kInner = 128, kVocab = 2560;
+constexpr std::int64_t kD = 256, kHeads = 4, kHd = 512, kQueryRank = 128, kGroups = 2,
+                       kGroupRank = 128;
+constexpr std::int64_t kIndexHeads = 4, kIndexWidth = 128, kTopk = 32, kWindow = 128, kPairs = 32;
+constexpr std::int64_t kHc = 4, kExperts = 16, kChosen = 2, kInner = 128, kVocab = 2560;
 constexpr std::int64_t kModelBytes = 22 << 20;
 
 struct Options {
@@ -183,7 +184,7 @@ class Bench {
   }
 
   void experts(int n) {
-    constexpr int kLayers = 6;
+    constexpr std::int64_t kLayers = 6;
     struct Layer {
       Matrix gate;
       std::vector<ops::ExpertWeights> routed;
@@ -230,7 +231,7 @@ class Bench {
   }
 
   void streams(int n) {
-    constexpr int kSites = 12, kMixes = (2 + kHc) * kHc;
+    constexpr std::int64_t kSites = 12, kMixes = (2 + kHc) * kHc;
     std::vector<ops::HcSite> sites;
     for (int i = 0; i < kSites; ++i)
       sites.push_back({f32({kMixes, kHc * kD}, 0.02f), f32({kMixes}), f32({3}, 0.3f)});

@@ -67,9 +67,9 @@ const float* window_floats(const Kernels& k, const RowPool& pool, std::int64_t s
 
 void rotate_tail(const Kernels& k, float* x, std::int64_t n, const float* cos, const float* sin,
                  int pairs, bool release) {
-  float* tail = x + n - 2 * pairs;
-  k.rotate(tail, cos, sin, 2 * pairs);
-  if (release) k.round_bf16(tail, 2 * pairs);
+  float* tail = x + n - 2L * pairs;
+  k.rotate(tail, cos, sin, 2L * pairs);
+  if (release) k.round_bf16(tail, 2L * pairs);
 }
 
 // p[0..count) = exp(score * scale - top), top being the largest of the scores; returns the softmax's

@@ -33,9 +33,11 @@ Floats rows_of(const Floats& x, std::int64_t begin, std::int64_t count, std::int
 // run over a sequence in steps of any size. The same seed gives the same weights in each.
 class Layer {
  public:
-  static constexpr int kD = 96, kHeads = 3, kHd = 128, kIndexHeads = 3, kIndexWidth = 64;
-  static constexpr int kRatio = 4, kTopk = 5, kWindow = 11, kHc = 4, kExperts = 6, kChosen = 2;
-  static constexpr int kInner = 64, kMaxStep = 400, kEntries = 110, kVocab = 50, kPairs = 16;
+  static constexpr std::int64_t kD = 96, kHeads = 3, kHd = 128, kIndexHeads = 3, kIndexWidth = 64;
+  static constexpr std::int64_t kRatio = 4, kTopk = 5, kWindow = 11, kHc = 4, kExperts = 6,
+                                kChosen = 2;
+  static constexpr std::int64_t kInner = 64, kMaxStep = 400, kEntries = 110, kVocab = 50,
+                                kPairs = 16;
 
   Layer(Numerics numerics, int threads, Isa isa = detect_isa())
       : pool_(threads), b_(numerics, pool_, isa) {

@@ -94,7 +94,7 @@ void CpuBackend::compress(const CompressArgs& a) {
   parallel(static_cast<std::int64_t>(tiles_.size()), entry_ns,
            [&](std::int64_t begin, std::int64_t end) {
              thread_local Scratch<float> space;
-             float* entry = space.get(width + 6 * a.rope.pairs);
+             float* entry = space.get(width + 6L * a.rope.pairs);
              float* angles = entry + width;
              for (std::int64_t item = begin; item < end; ++item) {
                const Tile& tile = tiles_[static_cast<std::size_t>(item)];
@@ -106,9 +106,9 @@ void CpuBackend::compress(const CompressArgs& a) {
                norm_row(entry, a.norm.f32(), width, a.eps, entry);
                fill_rope_row(a.rope, ratio * w, angles);
                const RopeRow row = rope_row_at(angles, a.rope.pairs);
-               float* tail = entry + width - 2 * a.rope.pairs;
-               k_.rotate(tail, row.cos, row.sin, 2 * a.rope.pairs);
-               if (numerics().release) k_.round_bf16(tail, 2 * a.rope.pairs);
+               float* tail = entry + width - 2L * a.rope.pairs;
+               k_.rotate(tail, row.cos, row.sin, 2L * a.rope.pairs);
+               if (numerics().release) k_.round_bf16(tail, 2L * a.rope.pairs);
                k_.store_row(a.entries.format, a.entries.width, entry, a.entries.row(slot, w));
              }
            });
@@ -138,7 +138,7 @@ void CpuBackend::index_select(const IndexSelectArgs& a) {
         const RopeRow row = angles.row(r);
         float* q = a.q.f32() + r * heads * width;
         for (std::int64_t h = 0; h < heads; ++h)
-          k_.rotate(q + (h + 1) * width - 2 * angles.pairs, row.cos, row.sin, 2 * angles.pairs);
+          k_.rotate(q + (h + 1) * width - 2L * angles.pairs, row.cos, row.sin, 2L * angles.pairs);
         if (numerics().release) k_.round_bf16(q, heads * width);
         if (a.keys.format != RowFormat::kFp4Index) return;
         for (std::int64_t h = 0; h < heads; ++h) k_.hadamard(q + h * width, width);
@@ -167,8 +167,8 @@ void CpuBackend::index_select(const IndexSelectArgs& a) {
     for (const Segment& seg : a.batch.segments)
       for (std::int64_t i = 0; i < seg.rows; ++i) {
         const std::int64_t count = visible(seg, i);
-        float* scores = count > topk ? scores_.get(count) : nullptr;
-        if (scores)
+        float* scores = scores_.get(std::max<std::int64_t>(count, 1));
+        if (count > topk)
           parallel((count + kKeyBlock - 1) / kKeyBlock, key_ns * kKeyBlock,
                    [&](std::int64_t begin, std::int64_t end) {
                      thread_local Scratch<float> space;

@@ -7,7 +7,7 @@
 namespace nibble::ops::cpu {
 namespace {
 
-constexpr std::int64_t kMaxMix = (2 + kMaxStreams) * kMaxStreams;
+constexpr std::int64_t kMaxMix = (2L + kMaxStreams) * kMaxStreams;
 
 float sigmoid(float x) {
   return 1.0f / (1.0f + std::exp(-x));
@@ -48,31 +48,31 @@ void normalise_four(float* c, int iters, float eps) {
   std::copy_n(reinterpret_cast<const float*>(m), 16, c);
 }
 
-void normalise(float* c, int hc, int iters, float eps) {
+void normalise(float* c, std::int64_t hc, int iters, float eps) {
   for (int round = 0; round < iters; ++round) {
     if (round > 0)
-      for (int j = 0; j < hc; ++j) {
+      for (std::int64_t j = 0; j < hc; ++j) {
         float sum = eps;
-        for (int k = 0; k < hc; ++k) sum += c[j * hc + k];
-        for (int k = 0; k < hc; ++k) c[j * hc + k] /= sum;
+        for (std::int64_t k = 0; k < hc; ++k) sum += c[j * hc + k];
+        for (std::int64_t k = 0; k < hc; ++k) c[j * hc + k] /= sum;
       }
-    for (int k = 0; k < hc; ++k) {
+    for (std::int64_t k = 0; k < hc; ++k) {
       float sum = eps;
-      for (int j = 0; j < hc; ++j) sum += c[j * hc + k];
-      for (int j = 0; j < hc; ++j) c[j * hc + k] /= sum;
+      for (std::int64_t j = 0; j < hc; ++j) sum += c[j * hc + k];
+      for (std::int64_t j = 0; j < hc; ++j) c[j * hc + k] /= sum;
     }
   }
 }
 
 // Softmax over each row, then alternating column and row normalisations, a column one first and
 // last.
-void sinkhorn(float* c, int hc, int iters, float eps) {
-  for (int j = 0; j < hc; ++j) {
+void sinkhorn(float* c, std::int64_t hc, int iters, float eps) {
+  for (std::int64_t j = 0; j < hc; ++j) {
     float* row = c + j * hc;
     const float top = *std::max_element(row, row + hc);
     float sum = 0.0f;
-    for (int k = 0; k < hc; ++k) sum += row[k] = std::exp(row[k] - top);
-    for (int k = 0; k < hc; ++k) row[k] = row[k] / sum + eps;
+    for (std::int64_t k = 0; k < hc; ++k) sum += row[k] = std::exp(row[k] - top);
+    for (std::int64_t k = 0; k < hc; ++k) row[k] = row[k] / sum + eps;
   }
   if (hc == 4)
     normalise_four(c, iters, eps);
@@ -80,10 +80,10 @@ void sinkhorn(float* c, int hc, int iters, float eps) {
     normalise(c, hc, iters, eps);
 }
 
-int stream_count(const tensor::View& streams) {
+std::int64_t stream_count(const tensor::View& streams) {
   NIBBLE_CHECK(streams.shape[1] >= 1 && streams.shape[1] <= kMaxStreams, "{} streams, at most {}",
                streams.shape[1], kMaxStreams);
-  return static_cast<int>(streams.shape[1]);
+  return streams.shape[1];
 }
 
 // About what a token costs one thread: passes over its streams, and the rows of fn.
@@ -104,7 +104,7 @@ void scaled_fn(const Kernels& k, const float* f, std::int64_t length, const tens
 
 void CpuBackend::hc_expand(const HcExpandArgs& a) {
   const std::int64_t n = a.streams.shape[0], d = a.streams.shape[2];
-  const int hc = stream_count(a.streams);
+  const std::int64_t hc = stream_count(a.streams);
   check_shape(a.pending.out, {n, d}, "hc.out");
   check_shape(a.pending.post, {n, hc}, "hc.post");
   check_shape(a.pending.comb, {n, hc, hc}, "hc.comb");
@@ -118,7 +118,7 @@ void CpuBackend::hc_expand(const HcExpandArgs& a) {
 
 void CpuBackend::hc_boundary(const HcBoundaryArgs& a) {
   const std::int64_t n = a.streams.shape[0], d = a.streams.shape[2];
-  const int hc = stream_count(a.streams);
+  const std::int64_t hc = stream_count(a.streams);
   const std::int64_t mixes = (2 + hc) * hc;
   check_shape(a.site.fn, {mixes, hc * d}, "hc.fn");
   check_shape(a.site.base, {mixes}, "hc.base");
@@ -139,11 +139,12 @@ void CpuBackend::hc_boundary(const HcBoundaryArgs& a) {
       if (!a.pending.out.empty())
         k_.expand(streams, a.pending.out.f32() + t * d, post, comb, hc, d, release);
       scaled_fn(k_, streams, hc * d, a.site.fn, a.constants.rms_eps, m);
-      for (int i = 0; i < hc; ++i) {
+      for (std::int64_t i = 0; i < hc; ++i) {
         pre[i] = sigmoid(m[i] * scale[0] + base[i]) + a.constants.hc_eps;
         post[i] = 2.0f * sigmoid(m[hc + i] * scale[1] + base[hc + i]);
       }
-      for (int i = 0; i < hc * hc; ++i) comb[i] = m[2 * hc + i] * scale[2] + base[2 * hc + i];
+      for (std::int64_t i = 0; i < hc * hc; ++i)
+        comb[i] = m[2 * hc + i] * scale[2] + base[2 * hc + i];
       sinkhorn(comb, hc, a.constants.sinkhorn_iters, a.constants.hc_eps);
       float* y = a.y.f32() + t * d;
       k_.collapse(streams, pre, hc, d, release, y);
@@ -154,7 +155,7 @@ void CpuBackend::hc_boundary(const HcBoundaryArgs& a) {
 
 void CpuBackend::hc_head(const HcHeadArgs& a) {
   const std::int64_t n = a.streams.shape[0], d = a.streams.shape[2];
-  const int hc = stream_count(a.streams);
+  const std::int64_t hc = stream_count(a.streams);
   check_shape(a.fn, {hc, hc * d}, "hc_head.fn");
   check_shape(a.base, {hc}, "hc_head.base");
   check_shape(a.scale, {1}, "hc_head.scale");
@@ -165,7 +166,7 @@ void CpuBackend::hc_head(const HcHeadArgs& a) {
     for (std::int64_t t = begin; t < end; ++t) {
       const float* streams = a.streams.f32() + t * hc * d;
       scaled_fn(k_, streams, hc * d, a.fn, a.constants.rms_eps, p);
-      for (int i = 0; i < hc; ++i)
+      for (std::int64_t i = 0; i < hc; ++i)
         p[i] = sigmoid(p[i] * a.scale.f32()[0] + a.base.f32()[i]) + a.constants.hc_eps;
       float* y = a.y.f32() + t * d;
       k_.collapse(streams, p, hc, d, numerics().release, y);

@@ -63,11 +63,11 @@ struct Kernels {
   void (*store_row)(RowFormat format, int width, const float* x, std::byte* row);
 
   // streams[k] = post[k] * out + sum_j comb[j][k] * streams[j]; streams [hc][d], hc <= kMaxStreams.
-  void (*expand)(float* streams, const float* out, const float* post, const float* comb, int hc,
-                 std::int64_t d, bool release);
+  void (*expand)(float* streams, const float* out, const float* post, const float* comb,
+                 std::int64_t hc, std::int64_t d, bool release);
   // y = sum_k weight[k] * streams[k]
-  void (*collapse)(const float* streams, const float* weight, int hc, std::int64_t d, bool release,
-                   float* y);
+  void (*collapse)(const float* streams, const float* weight, std::int64_t hc, std::int64_t d,
+                   bool release, float* y);
   // gate = weight * silu(min(gate, limit)) * clamp(up, -limit, limit); release: gate and up are
   // rounded to bf16 before, the product after.
   void (*swiglu)(float* gate, const float* up, float weight, float limit, std::int64_t n,

@@ -77,17 +77,17 @@ inline void dots4(const float* rows, std::int64_t stride, const float* x, std::i
   std::int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
     const F8 x0 = load(x + i), x1 = load(x + i + 8);
-    for (int r = 0; r < 4; ++r) {
+    for (std::int64_t r = 0; r < 4; ++r) {
       s[r][0] = fma(load(rows + r * stride + i), x0, s[r][0]);
       s[r][1] = fma(load(rows + r * stride + i + 8), x1, s[r][1]);
     }
   }
   const int left = static_cast<int>(n - i);
-  for (int half = 0; half < 2 && left > 8 * half; ++half) {
-    const int count = std::min(left - 8 * half, 8);
+  for (std::int64_t half = 0; half < 2 && left > 8 * half; ++half) {
+    const std::int64_t count = std::min<std::int64_t>(left - 8 * half, 8);
     const std::int64_t at = i + 8 * half;
     const F8 xs = load_upto(x + at, count);
-    for (int r = 0; r < 4; ++r)
+    for (std::int64_t r = 0; r < 4; ++r)
       s[r][half] =
           join(fma(load_upto(rows + r * stride + at, count), xs, s[r][half]), s[r][half], count);
   }
@@ -100,7 +100,7 @@ void dots(const float* rows, std::int64_t stride, std::int64_t count, const floa
   for (; i + 4 <= count; i += 4) {
     float four[4];
     dots4(rows + i * stride, stride, x, n, four);
-    for (int r = 0; r < 4; ++r) out[(i + r) * out_stride] = four[r];
+    for (std::int64_t r = 0; r < 4; ++r) out[(i + r) * out_stride] = four[r];
   }
   for (; i < count; ++i) out[i * out_stride] = dot(rows + i * stride, x, n);
 }
@@ -134,20 +134,20 @@ inline void weighted_sum_heads(const float* const* rows, std::int64_t count, con
     for (auto& head : s) head[0] = head[1] = zero();
     for (std::int64_t j = 0; j < count; ++j) {
       const F8 r0 = load(rows[j] + d), r1 = load(rows[j] + d + 8);
-      for (int h = 0; h < heads; ++h) {
+      for (std::int64_t h = 0; h < heads; ++h) {
         const F8 weight = broadcast(p[h * p_stride + j]);
         s[h][0] = fma(weight, r0, s[h][0]);
         s[h][1] = fma(weight, r1, s[h][1]);
       }
     }
-    for (int h = 0; h < heads; ++h) {
+    for (std::int64_t h = 0; h < heads; ++h) {
       store(s[h][0], out + h * out_stride + d);
       store(s[h][1], out + h * out_stride + d + 8);
     }
   }
   for (; d < end; d += 8) {
     const std::int64_t left = end - d;
-    for (int h = 0; h < heads; ++h) {
+    for (std::int64_t h = 0; h < heads; ++h) {
       F8 s = zero();
       for (std::int64_t j = 0; j < count; ++j)
         s = fma(broadcast(p[h * p_stride + j]), load_upto(rows[j] + d, left), s);
@@ -200,7 +200,7 @@ void rotate(float* x, const float* cos, const float* sin, std::int64_t n) {
 template <int distance>
 inline F8 butterfly(F8 a) {
   float signs[8];
-  for (int i = 0; i < 8; ++i) signs[i] = i & distance ? -1.0f : 1.0f;
+  for (std::int64_t i = 0; i < 8; ++i) signs[i] = i & distance ? -1.0f : 1.0f;
   return fma(a, load(signs), swap_lanes<distance>(a));
 }
 
@@ -284,8 +284,8 @@ void load_row(RowFormat format, int width, const std::byte* row, float* x) {
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(row);
   const auto bf16 = [](const std::uint8_t* from, int count, float* to) {
     const int whole = count & ~7;
-    for (int i = 0; i < whole; i += 8) store(load_bf16(from + 2 * i), to + i);
-    for (int i = whole; i < count; ++i) {
+    for (std::int64_t i = 0; i < whole; i += 8) store(load_bf16(from + 2 * i), to + i);
+    for (std::int64_t i = whole; i < count; ++i) {
       std::uint16_t word;
       std::memcpy(&word, from + 2 * i, sizeof(word));
       to[i] = quant::bf16_decode(word);
@@ -299,13 +299,13 @@ void load_row(RowFormat format, int width, const std::byte* row, float* x) {
       bf16(bytes, width, x);
       return;
     case RowFormat::kFp8Nope: {
-      const int nope = width - kRopeChannels;
-      const std::uint8_t* scales = bytes + nope + 2 * kRopeChannels;
-      for (int begin = 0; begin < nope; begin += kFp8RowBlock) {
+      const std::int64_t nope = width - kRopeChannels;
+      const std::uint8_t* scales = bytes + nope + 2L * kRopeChannels;
+      for (std::int64_t begin = 0; begin < nope; begin += kFp8RowBlock) {
         const std::uint8_t code = *scales++;
         const float scale = quant::e8m0_decode(code);
-        const int end = std::min(begin + kFp8RowBlock, nope);
-        int i = begin;
+        const std::int64_t end = std::min(begin + kFp8RowBlock, nope);
+        std::int64_t i = begin;
         // Whole blocks without NaN, the usual ones, go sixteen codes at a time.
         if (end - begin == kFp8RowBlock && code <= quant::kFp8MaxFiniteScale &&
             !any_e4m3_nan(bytes + begin, kFp8RowBlock)) {
@@ -324,9 +324,9 @@ void load_row(RowFormat format, int width, const std::byte* row, float* x) {
     }
     case RowFormat::kFp4Index: {
       const std::uint8_t* scales = bytes + width / 2;
-      for (int begin = 0; begin < width; begin += kFp4IndexBlock) {
+      for (std::int64_t begin = 0; begin < width; begin += kFp4IndexBlock) {
         const F8 scale = broadcast(quant::e8m0_decode(*scales++));
-        for (int i = begin; i < begin + kFp4IndexBlock; i += 8)
+        for (std::int64_t i = begin; i < begin + kFp4IndexBlock; i += 8)
           store(load_e2m1(bytes + i / 2) * scale, x + i);
       }
       return;
@@ -338,8 +338,8 @@ void store_row(RowFormat format, int width, const float* x, std::byte* row) {
   auto* bytes = reinterpret_cast<std::uint8_t*>(row);
   const auto bf16 = [](const float* from, int count, std::uint8_t* to) {
     const int whole = count & ~7;
-    for (int i = 0; i < whole; i += 8) store_bf16(round_bf16(load(from + i)), to + 2 * i);
-    for (int i = whole; i < count; ++i) {
+    for (std::int64_t i = 0; i < whole; i += 8) store_bf16(round_bf16(load(from + i)), to + 2 * i);
+    for (std::int64_t i = whole; i < count; ++i) {
       const std::uint16_t word = quant::bf16_encode(from[i]);
       std::memcpy(to + 2 * i, &word, sizeof(word));
     }
@@ -352,13 +352,13 @@ void store_row(RowFormat format, int width, const float* x, std::byte* row) {
       bf16(x, width, bytes);
       return;
     case RowFormat::kFp8Nope: {
-      const int nope = width - kRopeChannels;
-      std::uint8_t* scales = bytes + nope + 2 * kRopeChannels;
-      for (int begin = 0; begin < nope; begin += kFp8RowBlock) {
-        const int end = std::min(begin + kFp8RowBlock, nope);
+      const std::int64_t nope = width - kRopeChannels;
+      std::uint8_t* scales = bytes + nope + 2L * kRopeChannels;
+      for (std::int64_t begin = 0; begin < nope; begin += kFp8RowBlock) {
+        const std::int64_t end = std::min(begin + kFp8RowBlock, nope);
         const std::uint8_t scale = fp8_block_scale(x + begin, end - begin);
         const float inverse = quant::e8m0_reciprocal(scale);
-        int i = begin;
+        std::int64_t i = begin;
         for (; i + 8 <= end; i += 8)
           store_e4m3(on_e4m3_grid(load(x + i) * broadcast(inverse)), bytes + i);
         for (; i < end; ++i) bytes[i] = quant::e4m3_encode(x[i] * inverse);
@@ -382,26 +382,26 @@ void store_row(RowFormat format, int width, const float* x, std::byte* row) {
   }
 }
 
-void expand(float* streams, const float* out, const float* post, const float* comb, int hc,
+void expand(float* streams, const float* out, const float* post, const float* comb, std::int64_t hc,
             std::int64_t d, bool release) {
   for (std::int64_t i = 0; i < d; i += 8) {
     const std::int64_t left = d - i;
     F8 old[kMaxStreams];
-    for (int j = 0; j < hc; ++j) old[j] = load_upto(streams + j * d + i, left);
+    for (std::int64_t j = 0; j < hc; ++j) old[j] = load_upto(streams + j * d + i, left);
     const F8 added = load_upto(out + i, left);
-    for (int k = 0; k < hc; ++k) {
+    for (std::int64_t k = 0; k < hc; ++k) {
       F8 sum = broadcast(post[k]) * added;
-      for (int j = 0; j < hc; ++j) sum = fma(broadcast(comb[j * hc + k]), old[j], sum);
+      for (std::int64_t j = 0; j < hc; ++j) sum = fma(broadcast(comb[j * hc + k]), old[j], sum);
       store_upto(bf16_if(release, sum), streams + k * d + i, left);
     }
   }
 }
 
-void collapse(const float* streams, const float* weight, int hc, std::int64_t d, bool release,
-              float* y) {
+void collapse(const float* streams, const float* weight, std::int64_t hc, std::int64_t d,
+              bool release, float* y) {
   for (std::int64_t i = 0; i < d; i += 8) {
     F8 sum = zero();
-    for (int k = 0; k < hc; ++k)
+    for (std::int64_t k = 0; k < hc; ++k)
       sum = fma(broadcast(weight[k]), load_upto(streams + k * d + i, d - i), sum);
     store_upto(bf16_if(release, sum), y + i, d - i);
   }
@@ -470,8 +470,8 @@ inline F8 finish_block(const Panel& panel, std::int64_t b, int v, F8 chain, F8 t
 template <quant::Format format, int tokens>
 inline void add_block(const Panel& panel, std::int64_t b, const F8 (&chain)[tokens][4],
                       float* out) {
-  for (int t = 0; t < tokens; ++t)
-    for (int v = 0; v < 4; ++v) {
+  for (std::int64_t t = 0; t < tokens; ++t)
+    for (std::int64_t v = 0; v < 4; ++v) {
       float* at = out + t * kPanelRows + 8 * v;
       store(finish_block<format>(panel, b, v, chain[t][v], load(at)), at);
     }
@@ -489,9 +489,9 @@ inline void panel_few(const Panel& panel, const float* const* x, float* out) {
       for (F8& v : token) v = zero();
     for (std::int64_t k = begin; k < end; ++k) {
       const F32 w = decode_column<format>(panel.data + k * kBytes);
-      for (int t = 0; t < tokens; ++t) {
+      for (std::int64_t t = 0; t < tokens; ++t) {
         const F8 xk = broadcast(x[t][k]);
-        for (int v = 0; v < 4; ++v) chain[t][v] = fma(w.v[v], xk, chain[t][v]);
+        for (std::int64_t v = 0; v < 4; ++v) chain[t][v] = fma(w.v[v], xk, chain[t][v]);
       }
     }
     add_block<format, tokens>(panel, b, chain, out);
@@ -507,11 +507,11 @@ inline void block_times(const Panel& panel, std::int64_t b, const float* w, std:
     for (F8& v : token) v = zero();
   for (std::int64_t k = begin; k < end; ++k) {
     F8 xk[tokens];
-    for (int t = 0; t < tokens; ++t) xk[t] = broadcast(x[t][k]);
+    for (std::int64_t t = 0; t < tokens; ++t) xk[t] = broadcast(x[t][k]);
     const float* column = w + (k - begin) * kPanelRows;
-    for (int v = 0; v < 4; ++v) {
+    for (std::int64_t v = 0; v < 4; ++v) {
       const F8 wv = load(column + 8 * v);
-      for (int t = 0; t < tokens; ++t) chain[t][v] = fma(wv, xk[t], chain[t][v]);
+      for (std::int64_t t = 0; t < tokens; ++t) chain[t][v] = fma(wv, xk[t], chain[t][v]);
     }
   }
   add_block<format, tokens>(panel, b, chain, out);
@@ -527,7 +527,7 @@ inline void panel_many(const Panel& panel, const float* const* x, std::int64_t n
     const std::int64_t end = std::min(begin + kBlock, panel.cols);
     for (std::int64_t k = begin; k < end; ++k) {
       const F32 column = decode_column<format>(panel.data + k * kBytes);
-      for (int v = 0; v < 4; ++v) store(column.v[v], w + (k - begin) * kPanelRows + 8 * v);
+      for (std::int64_t v = 0; v < 4; ++v) store(column.v[v], w + (k - begin) * kPanelRows + 8 * v);
     }
     std::int64_t t = 0;
     for (; t + 3 <= n; t += 3)

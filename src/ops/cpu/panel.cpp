@@ -24,7 +24,7 @@ using quant::Format;
 void pack_row(const quant::HostMatrix& from, std::int64_t r, std::byte* panel) {
   const std::int64_t cols = from.cols, stride = panel_column_bytes(from.format);
   const std::byte* codes = from.data.data() + r * quant::row_bytes(from.format, cols);
-  const int lane = static_cast<int>(r % kPanelRows);
+  const std::int64_t lane = r % kPanelRows;
   switch (from.format) {
     case Format::kF32:
       for (std::int64_t c = 0; c < cols; ++c)
@@ -41,7 +41,7 @@ void pack_row(const quant::HostMatrix& from, std::int64_t r, std::byte* panel) {
       }
       return;
     case Format::kMxfp4: {
-      const int place = fp4_place(lane);
+      const std::int64_t place = fp4_place(lane);
       for (std::int64_t c = 0; c < cols; ++c) {
         const std::byte code = (codes[c / 2] >> (c % 2 * 4)) & std::byte{0xF};
         panel[c * stride + place / 2] |= code << (place % 2 * 4);
@@ -104,7 +104,7 @@ Panel panel_of(const Matrix& packed, std::int64_t p) {
 
 void read_packed_row(const Matrix& packed, std::int64_t r, float* out) {
   const Panel panel = panel_of(packed, r / kPanelRows);
-  const int lane = static_cast<int>(r % kPanelRows);
+  const std::int64_t lane = r % kPanelRows;
   if (packed.format == Format::kF32) {
     const auto* values = reinterpret_cast<const float*>(panel.data) + lane;
     for (std::int64_t c = 0; c < packed.cols; ++c) out[c] = values[c * kPanelRows];

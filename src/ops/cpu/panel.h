@@ -18,24 +18,24 @@
 
 namespace nibble::ops::cpu {
 
-inline constexpr int kPanelRows = 32;
+inline constexpr std::int64_t kPanelRows = 32;
 
 constexpr std::int64_t panel_count(std::int64_t rows) {
   return (rows + kPanelRows - 1) / kPanelRows;
 }
 
 // Even words are rows 0..7 (then 16..23), odd words rows 8..15 (24..31).
-constexpr int bf16_place(int row) {
+constexpr std::int64_t bf16_place(std::int64_t row) {
   return row / 16 * 16 + row % 8 * 2 + row % 16 / 8;
 }
 // Even bytes are rows 0..15, odd bytes rows 16..31.
-constexpr int fp8_place(int row) {
+constexpr std::int64_t fp8_place(std::int64_t row) {
   return row % 16 * 2 + row / 16;
 }
 // Group v of eight rows: its rows 0..3 are low nibbles and 4..7 high ones, of four bytes two apart.
-constexpr int fp4_place(int row) {
-  const int group = row / 8, i = row % 8;
-  const int byte = group / 2 * 8 + i % 4 * 2 + group % 2;
+constexpr std::int64_t fp4_place(std::int64_t row) {
+  const std::int64_t group = row / 8, i = row % 8;
+  const std::int64_t byte = group / 2 * 8 + i % 4 * 2 + group % 2;
   return byte * 2 + i / 4;
 }
 

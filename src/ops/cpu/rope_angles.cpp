@@ -15,9 +15,9 @@ bool same_positions(std::span<const Segment> a, std::span<const Segment> b) {
 }  // namespace
 
 void fill_rope_row(const RopeTable& rope, std::int64_t position, float* out) {
-  float* sin = out + 2 * rope.pairs;
-  float* inverse_sin = sin + 2 * rope.pairs;
-  for (int i = 0; i < rope.pairs; ++i) {
+  float* sin = out + 2L * rope.pairs;
+  float* inverse_sin = sin + 2L * rope.pairs;
+  for (std::int64_t i = 0; i < rope.pairs; ++i) {
     const float angle = static_cast<float>(position) * rope.inv_freq[i];
     const float c = std::cos(angle), s = std::sin(angle);
     out[2 * i] = out[2 * i + 1] = c;
@@ -27,7 +27,7 @@ void fill_rope_row(const RopeTable& rope, std::int64_t position, float* out) {
 }
 
 RopeRow rope_row_at(const float* filled, int pairs) {
-  return {filled, filled + 2 * pairs, filled + 4 * pairs};
+  return {filled, filled + 2L * pairs, filled + 4L * pairs};
 }
 
 RopeAngles::Rows RopeAngles::of(const RopeTable& rope, const Batch& batch) {
@@ -44,11 +44,11 @@ RopeAngles::Rows RopeAngles::of(const RopeTable& rope, const Batch& batch) {
   known.inv_freq = rope.inv_freq;
   known.pairs = rope.pairs;
   known.segments.assign(batch.segments.begin(), batch.segments.end());
-  known.values.resize(static_cast<std::size_t>(batch.rows() * 6 * rope.pairs));
+  known.values.resize(static_cast<std::size_t>(batch.rows() * 6L * rope.pairs));
   for (const Segment& seg : batch.segments)
     for (std::int64_t i = 0; i < seg.rows; ++i)
       fill_rope_row(rope, seg.position + i,
-                    known.values.data() + (seg.first_row + i) * 6 * rope.pairs);
+                    known.values.data() + (seg.first_row + i) * 6L * rope.pairs);
   Rows rows;
   rows.values = known.values.data();
   rows.pairs = rope.pairs;

@@ -28,7 +28,7 @@ class RopeAngles {
   // The result is valid until the fourth next call with another table or batch.
   class Rows {
    public:
-    RopeRow row(std::int64_t n) const { return rope_row_at(values + n * 6 * pairs, pairs); }
+    RopeRow row(std::int64_t n) const { return rope_row_at(values + n * 6L * pairs, pairs); }
     const float* values = nullptr;
     int pairs = 0;
   };

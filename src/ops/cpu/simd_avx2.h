@@ -171,7 +171,7 @@ inline void load_e4m3(const std::uint8_t* p, F8 out[2]) {
 inline bool any_e4m3_nan(const std::uint8_t* p, int n) {
   const __m128i nan = _mm_set1_epi8(0x7F);
   __m128i any = _mm_setzero_si128();
-  for (int i = 0; i < n; i += 16) {
+  for (std::int64_t i = 0; i < n; i += 16) {
     const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i));
     any = _mm_or_si128(any, _mm_cmpeq_epi8(_mm_and_si128(codes, nan), nan));
   }
@@ -213,7 +213,7 @@ inline F32 panel_f32(const std::byte* p) {
 inline F32 panel_bf16(const std::byte* p) {
   F32 out;
   const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
-  for (int q = 0; q < 2; ++q) {
+  for (std::int64_t q = 0; q < 2; ++q) {
     const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p) + q);
     out.v[2 * q].v = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
     out.v[2 * q + 1].v = _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
