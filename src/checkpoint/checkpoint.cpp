@@ -36,8 +36,8 @@ std::string pickle_file(const Folder& folder) {
 
 }  // namespace
 
-Checkpoint Checkpoint::open(const std::string& path) {
-  Checkpoint checkpoint(path);
+Checkpoint Checkpoint::open(Folder folder) {
+  Checkpoint checkpoint(std::move(folder));
   if (checkpoint.folder_.has(kShardIndexName)) {
     checkpoint.open_indexed();
   } else {

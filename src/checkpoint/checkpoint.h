@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/folder.h"
@@ -24,7 +25,8 @@ class Checkpoint {
   // model.safetensors; every *.safetensors file. With an index, what it says about each tensor must
   // be what the shards hold. Throws CheckpointError naming file, tensor, what was expected and what
   // was found.
-  static Checkpoint open(const std::string& path);
+  static Checkpoint open(const std::string& path) { return open(Folder(path)); }
+  static Checkpoint open(Folder folder);
 
   const Folder& folder() const { return folder_; }
   std::string config_path() const { return folder_.path_of("config.json"); }
@@ -42,7 +44,7 @@ class Checkpoint {
   void read(const CheckpointTensor& tensor, std::int64_t offset, std::span<std::byte> out) const;
 
  private:
-  explicit Checkpoint(const std::string& path) : folder_(path) {}
+  explicit Checkpoint(Folder folder) : folder_(std::move(folder)) {}
   void open_indexed();
   void open_unindexed();
   void add_shard(const std::string& name);

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <utility>
 
 #include "checkpoint/quote.h"
 #include "nibble/status.h"
@@ -41,21 +43,36 @@ File::File(int fd, std::string path) : fd_(fd), path_(std::move(path)) {
                                     S_ISDIR(info.st_mode) ? "a folder" : "a pipe or device"));
 }
 
+File::File(std::unique_ptr<const ByteSource> source, std::string path, std::int64_t size)
+    : source_(std::move(source)), path_(std::move(path)), size_(size) {}
+
 File::~File() {
   if (fd_ >= 0) close(fd_);
 }
 
 File::File(File&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)), size_(other.size_) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      source_(std::move(other.source_)),
+      path_(std::move(other.path_)),
+      size_(other.size_) {}
 
 File& File::operator=(File&& other) noexcept {
   std::swap(fd_, other.fd_);
+  std::swap(source_, other.source_);
   std::swap(path_, other.path_);
   std::swap(size_, other.size_);
   return *this;
 }
 
 void File::read_at(std::int64_t offset, std::span<std::byte> out) const {
+  if (source_) {
+    const std::int64_t bytes = static_cast<std::int64_t>(out.size());
+    if (offset < 0 || bytes > size_ - offset)
+      throw CheckpointError(fmt::format("{}: the file has {} bytes; {} at offset {} were asked for",
+                                        path_, size_, bytes, offset));
+    source_->read_at(offset, out);
+    return;
+  }
   while (!out.empty()) {
     const ssize_t got = pread(fd_, out.data(), out.size(), offset);
     if (got < 0 && errno == EINTR) continue;
@@ -84,8 +101,24 @@ std::optional<std::string> plain_name_problem(std::string_view name) {
   return std::nullopt;
 }
 
-Folder::Folder(std::string path) : path_(std::move(path)) {
-  while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+namespace {
+
+// A folder of this machine. Links: see Folder's constructor.
+class LocalFolder final : public FolderBackend {
+ public:
+  explicit LocalFolder(const std::string& path);
+  bool has(const std::string& name) const override;
+  std::vector<std::string> list() const override;
+  File open(const std::string& name, std::string path) const override;
+
+ private:
+  std::string resolve_link(const std::string& entry) const;
+
+  std::string path_;       // for messages
+  std::string canonical_;  // without links
+};
+
+LocalFolder::LocalFolder(const std::string& path) : path_(path) {
   std::error_code error;
   canonical_ = fs::canonical(path_, error).string();
   if (error) throw CheckpointError(fmt::format("{}: {}", quote(path_), error.message()));
@@ -95,18 +128,12 @@ Folder::Folder(std::string path) : path_(std::move(path)) {
   }
 }
 
-std::string Folder::path_of(std::string_view name) const {
-  return path_ + "/" + std::string(name);
-}
-
-bool Folder::has(std::string_view name) const {
-  if (plain_name_problem(name)) return false;
+bool LocalFolder::has(const std::string& name) const {
   std::error_code error;
-  return fs::symlink_status(canonical_ + "/" + std::string(name), error).type() !=
-         fs::file_type::not_found;
+  return fs::symlink_status(canonical_ + "/" + name, error).type() != fs::file_type::not_found;
 }
 
-std::vector<std::string> Folder::list() const {
+std::vector<std::string> LocalFolder::list() const {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator it(canonical_, error), end; !error && it != end;
@@ -114,26 +141,21 @@ std::vector<std::string> Folder::list() const {
     names.push_back(it->path().filename().string());
   }
   if (error) throw CheckpointError(fmt::format("{}: {}", path_, error.message()));
-  std::sort(names.begin(), names.end());
   return names;
 }
 
-File Folder::open(std::string_view name) const {
-  if (const auto problem = plain_name_problem(name)) {
-    throw CheckpointError(fmt::format("{}: file name {} {}; expected a file directly in the folder",
-                                      path_, quote(name), *problem));
-  }
-  const std::string entry = canonical_ + "/" + std::string(name);
+File LocalFolder::open(const std::string& name, std::string path) const {
+  const std::string entry = canonical_ + "/" + name;
   int fd = ::open(entry.c_str(), kOpenFlags);
   if (fd < 0 && errno == ELOOP) fd = ::open(resolve_link(entry).c_str(), kOpenFlags);
   if (fd < 0) {
     const int error = errno;
-    throw CheckpointError(fmt::format("{}: {}", path_of(name), system_message(error)));
+    throw CheckpointError(fmt::format("{}: {}", path, system_message(error)));
   }
-  return File(fd, path_of(name));
+  return {fd, std::move(path)};
 }
 
-std::string Folder::resolve_link(const std::string& entry) const {
+std::string LocalFolder::resolve_link(const std::string& entry) const {
   std::error_code error;
   const fs::path target = fs::canonical(entry, error);
   const std::string name = quote(fs::path(entry).filename().string());
@@ -154,6 +176,41 @@ std::string Folder::resolve_link(const std::string& entry) const {
                     path_, name, quote(target.string())));
   }
   return target.string();
+}
+
+std::string without_trailing_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+}  // namespace
+
+Folder::Folder(const std::string& path)
+    : path_(without_trailing_slash(path)), backend_(std::make_shared<LocalFolder>(path_)) {}
+
+Folder::Folder(std::string path, std::shared_ptr<const FolderBackend> backend)
+    : path_(std::move(path)), backend_(std::move(backend)) {}
+
+std::string Folder::path_of(std::string_view name) const {
+  return path_ + "/" + std::string(name);
+}
+
+bool Folder::has(std::string_view name) const {
+  return !plain_name_problem(name) && backend_->has(std::string(name));
+}
+
+std::vector<std::string> Folder::list() const {
+  std::vector<std::string> names = backend_->list();
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+File Folder::open(std::string_view name) const {
+  if (const auto problem = plain_name_problem(name)) {
+    throw CheckpointError(fmt::format("{}: file name {} {}; expected a file directly in the folder",
+                                      path_, quote(name), *problem));
+  }
+  return backend_->open(std::string(name), path_of(name));
 }
 
 std::string Folder::read_text(std::string_view name, std::int64_t max_bytes) const {

@@ -8,8 +8,13 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
+#include <string>
+#include <vector>
 
+#include "base/log.h"
+#include "cli/commands.h"
 #include "cli/load.h"
 #include "cli/model_path.h"
 #include "cli/options.h"
@@ -22,6 +27,15 @@ namespace nibble::cli {
 namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
+
+struct RunOptions {
+  ModelOptions model;
+  std::optional<std::string> text;  // nothing: standard input, or a chat on a terminal
+  std::optional<float> temperature;
+  std::optional<std::uint64_t> seed;
+  int max_tokens = 0;  // 0: as many as the context holds
+  bool thinking = false;
+};
 
 // What the engine's thread touches; it may still be in there when the chat is gone.
 struct Wake {
@@ -149,8 +163,6 @@ void converse(Chat& chat, const std::string& name) {
   }
 }
 
-}  // namespace
-
 int run(const RunOptions& options) {
   const bool interactive = !options.text && isatty(STDIN_FILENO);
   std::string text;
@@ -171,6 +183,49 @@ int run(const RunOptions& options) {
   else
     chat.turn(text);
   return static_cast<int>(ExitCode::kOk);
+}
+
+// One word alone is the model if there is such a model, else the text.
+void read_words(const std::vector<std::string>& words, RunOptions& options) {
+  if (words.size() == 1) {
+    if (names_model(words[0]))
+      options.model.model = words[0];
+    else
+      options.text = words[0];
+  } else if (words.size() == 2) {
+    options.model.model = words[0];
+    options.text = words[1];
+  }
+}
+
+}  // namespace
+
+Command add_run(CLI::App& app) {
+  struct State {
+    RunOptions options;
+    std::vector<std::string> words;
+    std::string log = "warn";
+  };
+  const auto state = std::make_shared<State>();
+  RunOptions& options = state->options;
+  CLI::App* command = app.add_subcommand("run", "one answer, or a chat in the terminal");
+  command
+      ->add_option("MODEL TEXT", state->words,
+                   "model and text; one word alone is the model if there is such a model")
+      ->expected(0, 2);
+  command->add_option("--temperature", options.temperature, "0: greedy (default: the checkpoint's)")
+      ->check(CLI::Range(0.0, 100.0));
+  command->add_option("--max-tokens", options.max_tokens, "longest answer")
+      ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--seed", options.seed, "same seed, same answer");
+  command->add_flag("--thinking", options.thinking,
+                    "let the model think first (thoughts go to stderr)");
+  add_model_options(*command, options.model, state->log);
+  return {command, [state] {
+            init_log(state->log);
+            read_words(state->words, state->options);
+            return run(state->options);
+          }};
 }
 
 }  // namespace nibble::cli

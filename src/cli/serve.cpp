@@ -2,15 +2,28 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <memory>
+#include <string>
 
 #include "api/server.h"
 #include "base/log.h"
+#include "cli/commands.h"
 #include "cli/load.h"
 #include "cli/model_path.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 
 namespace nibble::cli {
+namespace {
+
+struct ServeOptions {
+  ModelOptions model;
+  std::string host = "127.0.0.1";
+  int port = 8000;
+  std::string served_model_name;  // "": the model folder's name
+  std::string api_key;
+  int drain_s = 30;
+};
 
 int serve(const ServeOptions& options) {
   // A wrong name is a usage error before the port opens, not after.
@@ -45,6 +58,41 @@ int serve(const ServeOptions& options) {
   // a clean stop look like a crash.
   events.leave();
   return static_cast<int>(ExitCode::kOk);
+}
+
+}  // namespace
+
+Command add_serve(CLI::App& app) {
+  struct State {
+    ServeOptions options;
+    std::string log = "info";
+  };
+  const auto state = std::make_shared<State>();
+  ServeOptions& options = state->options;
+  CLI::App* command =
+      app.add_subcommand("serve", "OpenAI-compatible server, with a chat page at /");
+  command->add_option("MODEL", options.model.model,
+                      "a folder, OWNER/NAME in the hub cache, or tiny (the default)");
+  command->add_option("--host", options.host, "address to listen on (default 127.0.0.1)");
+  command->add_option("--port", options.port, "port (default 8000; 0: any free one)")
+      ->check(CLI::Range(0, 65535));
+  command->add_option("--served-model-name", options.served_model_name,
+                      "name of the model in requests");
+  command->add_option("--api-key", options.api_key, "require this bearer key")
+      ->envname("NIBBLE_API_KEY");
+  command
+      ->add_option("--drain-seconds", options.drain_s,
+                   "how long a stop waits for running requests (default 30)")
+      ->check(CLI::Range(0, 86400));
+  command
+      ->add_option("--max-queue", options.model.engine.max_waiting,
+                   "requests that may wait (default 256); one more gets 429")
+      ->check(CLI::Range(1, 1 << 20));
+  add_model_options(*command, options.model, state->log);
+  return {command, [state] {
+            init_log(state->log);
+            return serve(state->options);
+          }};
 }
 
 }  // namespace nibble::cli

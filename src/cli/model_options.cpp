@@ -1,0 +1,58 @@
+#include <map>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/foreign_flags.h"
+#include "cli/options.h"
+
+namespace nibble::cli {
+namespace {
+
+const std::map<std::string, DeviceKind> kDevices = {
+    {"auto", DeviceKind::kAuto}, {"ref", DeviceKind::kRef}, {"cpu", DeviceKind::kCpu}};
+const std::map<std::string, Activations> kActivations = {{"auto", Activations::kAuto},
+                                                         {"exact", Activations::kExact},
+                                                         {"release", Activations::kRelease}};
+const std::map<std::string, KvDtype> kKvDtypes = {{"auto", KvDtype::kAuto},
+                                                  {"fp32", KvDtype::kFp32},
+                                                  {"bf16", KvDtype::kBf16},
+                                                  {"fp8", KvDtype::kFp8}};
+const std::map<std::string, bool> kSwitch = {{"on", true}, {"off", false}};
+
+template <typename T>
+void add_choice(CLI::App& command, const std::string& names, T& value,
+                const std::map<std::string, T>& choices, const std::string& text) {
+  std::string words;
+  for (const auto& [word, unused] : choices) words += (words.empty() ? "" : "|") + word;
+  command.add_option(names, value, text)
+      ->transform(CLI::Transformer(choices, CLI::ignore_case))
+      ->option_text(words);
+}
+
+}  // namespace
+
+void add_model_options(CLI::App& command, ModelOptions& model, std::string& log_level) {
+  EngineOptions& engine = model.engine;
+  add_choice(command, "--device", engine.device, kDevices,
+             "where the model runs; ref is the slow, readable specification");
+  add_choice(command, "--activations", engine.activations, kActivations,
+             "what is rounded besides the weights; auto: release where the config names an "
+             "activation scheme");
+  add_choice(command, "--kv-dtype", engine.kv_dtype, kKvDtypes,
+             "how cached rows are stored; auto: fp32 with exact, else fp8");
+  add_choice(command, "--draft", engine.draft, kSwitch,
+             "draft with the checkpoint's MTP block (default on; never changes an answer)");
+  command.add_option("--threads", engine.threads, "CPU threads (default: one a core)")
+      ->check(CLI::Range(1, 1024));
+  command
+      .add_option("--max-model-len,--context-length", engine.max_model_len,
+                  "tokens a sequence may have, prompt and answer")
+      ->check(CLI::Range(1, 1 << 24));
+  command.add_option("--encoder", model.encoder, "chat grammar for a checkpoint that brings none")
+      ->check(CLI::IsMember({"preview", "0731"}));
+  command.add_option("--log-level", log_level, "debug, info, warn, error or off")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}));
+  accept_foreign_flags(command);
+}
+
+}  // namespace nibble::cli
