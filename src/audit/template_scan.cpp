@@ -216,7 +216,7 @@ class Scanner {
          (inner && brackets_.back() == '[' && (glued_before || glued_after))))
       hit(token.line, "underscores put together with other text");
     if (inner && brackets_.back() == '[' && (glued_before || glued_after) &&
-        (text.starts_with("_") || text.ends_with("_")))
+        (text.starts_with("_") || text.ends_with("__")))
       hit(token.line, "a subscript put together from pieces with underscores");
     if (text.find("%c") != std::string::npos || text.find(":c}") != std::string::npos)
       hit(token.line, "a string made from character codes");

@@ -148,7 +148,7 @@ Command add_audit(CLI::App& app) {
       ->add_option("--allow", state->allowed,
                    "make refusals of this code notes; may be repeated, or a list with commas")
       ->delimiter(',')
-      ->expected(1)
+      ->allow_extra_args(false)
       ->option_text("CODE");
   command->footer(
       "Exit codes: 0 clean, or only notes; 2 bad usage; 3 refused. docs/audit.md explains the "
