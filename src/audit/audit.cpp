@@ -158,6 +158,7 @@ class Audit {
     std::condition_variable changed;
     int working = threads;  // under mutex
     std::vector<std::jthread> workers;
+    workers.reserve(static_cast<std::size_t>(threads));
     for (int i = 0; i < threads; ++i) {
       workers.emplace_back([&] {
         for (std::size_t at = next++; at < repository_.entries.size(); at = next++) check_entry(at);
@@ -220,8 +221,13 @@ class Audit {
     }
     weights.finish(repository_.findings);
     for (const char* name : {"config.json", "tokenizer.json"}) {
-      if (entry_named(name) == nullptr)
-        add(repository_.findings, Code::kMissingFile, fmt::format("expected {}", name), name);
+      if (entry_named(name) != nullptr) continue;
+      add(repository_.findings, Code::kMissingFile,
+          fmt::format("expected {}{}", name,
+                      is_hub_repository() ? "; this is a hub cache's repository, name "
+                                            "snapshots/REVISION in it"
+                                          : ""),
+          name);
     }
     if (!has_lock_) return;
     for (Entry& entry : repository_.entries) {
@@ -231,6 +237,11 @@ class Audit {
         continue;
       add(entry.report.findings, Code::kNotInLock, fmt::format("not in {}", kLockName));
     }
+  }
+
+  bool is_hub_repository() const {
+    return std::any_of(repository_.entries.begin(), repository_.entries.end(),
+                       [](const Entry& e) { return e.report.name.starts_with("snapshots/"); });
   }
 
   // The files that an auto_map in `json` would have imported.

@@ -74,7 +74,7 @@ class Walker {
     std::size_t place = 0;
     for (auto entry : array) {
       json::value element;
-      check(std::move(entry).get(element));
+      check(entry.get(element));
       path_.push_back(fmt::format("[{}]", place++));
       walk(element);
       path_.pop_back();

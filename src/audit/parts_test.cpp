@@ -20,7 +20,6 @@ namespace {
 
 using namespace std::string_literals;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 checkpoint::File memory_file(const std::string& bytes) {
   const int fd = memfd_create("audit_test", MFD_CLOEXEC);
