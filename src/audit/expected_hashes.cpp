@@ -62,6 +62,7 @@ class LockParser {
         if (!read_files(files)) return cut();
       }
     }
+    if (checkpoint::has_more(document)) broken("there is text after the closing brace");
     if (!version_seen_) broken("version is missing");
     if (!files_seen_) broken("files is missing");
     return std::move(lock_);

@@ -83,7 +83,8 @@ TEST(Lock, ReadsWhatPullWrites) {
 TEST(Lock, SaysWhatIsWrong) {
   for (const std::string& text :
        {"{}"s, "[]"s, "x"s, "{\"version\":1}"s, "{\"version\":2,\"files\":{}}"s,
-        "{\"version\":1,\"files\":[]}"s, "{\"version\":1,\"files\":{\"a\":1}}"s,
+        "{\"version\":1,\"files\":[]}"s, "{\"version\":1,\"files\":{}} {}"s,
+        "{\"version\":1,\"files\":{\"a\":1}}"s,
         "{\"version\":1,\"files\":{\"a\":{\"size\":\"7\"}}}"s,
         "{\"version\":1,\"files\":{\"a\":{\"sha256\":\"ABCD\"}}}"s,
         "{\"version\":1,\"files\":{\"a\":{},\"a\":{}}}"s, "{\"version\":1,\"files\":{\"a\":{}"s}) {

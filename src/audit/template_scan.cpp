@@ -78,6 +78,12 @@ bool is_whole_dunder(std::string_view text) {
          text.find_first_not_of('_') != std::string_view::npos;
 }
 
+bool is_name(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
 bool only_underscores(std::string_view text) {
   return !text.empty() && text.find_first_not_of('_') == std::string_view::npos;
 }
@@ -117,6 +123,9 @@ class Scanner {
     }
     if (const std::string found = dunder_in(joined_); !found.empty())
       hit(1, fmt::format("its strings, put together, spell {}", found));
+    else if (head_line_ > 0 && tail_line_ > 0)
+      hit(std::max(head_line_, tail_line_),
+          "strings that are the two ends of a name between underscores");
     return std::move(hits_);
   }
 
@@ -207,7 +216,14 @@ class Scanner {
     joined_ += text;
     if (const std::string found = dunder_in(text); !found.empty())
       hit(token.line, fmt::format("a string with {}", found));
+    if (is_name(text) && !is_whole_dunder(text)) {
+      if (text.starts_with("__") && text.size() > 2 && text[2] != '_') head_line_ = token.line;
+      if (text.ends_with("__") && text.size() > 2 && text[text.size() - 3] != '_')
+        tail_line_ = token.line;
+    }
     const bool inner = !brackets_.empty();
+    if (inner && is_one_of(kInternals, text))
+      hit(token.line, fmt::format("the string {} as a name", quote(text)));
     if (is_whole_dunder(text) && (inner || op_after("|")))
       hit(token.line, fmt::format("the string {} as a name", quote(text)));
     const bool multiplied = op_before("*") || op_after("*");
@@ -244,6 +260,8 @@ class Scanner {
   std::vector<char> brackets_;  // open ones of the tag
   std::unordered_set<std::string> assigned_;
   std::string joined_;  // every string that could become a name, in order, lower case
+  int head_line_ = 0;   // of a string like "__cl", and of one like "ass__"; 0: none
+  int tail_line_ = 0;
   std::vector<TemplateHit> hits_;
 };
 

@@ -101,6 +101,8 @@ TEST(TemplateScan, NamesTheKind) {
   EXPECT_THAT(reasons("{{ x['\\x5fa'] }}"), ElementsAre(HasSubstr("with escapes")));
   EXPECT_THAT(reasons("{% set a = '__cl' %}{% set b = 'ass__' %}"),
               ElementsAre("its strings, put together, spell __class__"));
+  EXPECT_THAT(reasons("{% set b = 'ass__' %}{% set a = '__cl' %}"),
+              ElementsAre(HasSubstr("two ends of a name")));
   EXPECT_THAT(reasons("{{ x['__ssalc__'] }}"),
               ::testing::Contains(HasSubstr("__class__ backwards")));
   EXPECT_THAT(reasons("{{ lipsum }}"), ElementsAre(HasSubstr("lipsum")));

@@ -33,7 +33,7 @@ def test_codes(corpus: dict[str, dict], name: str, tmp_path: Path) -> None:
     assert run.report["verdict"] == ("refused" if refusals else "ok")
     assert bool(refusals) == (name.startswith("hostile/"))
     if not SANITIZED:
-        assert run.seconds < LIMIT_S
+        assert run.cpu_s < LIMIT_S
         assert run.peak_bytes < LIMIT_BYTES
     assert not (tmp_path / payloads.MARKER).exists()
 

@@ -16,6 +16,9 @@ WALKS = {
     "tilde": "{{ messages['__cl' ~ 'ass__'] }}",
     "plus": "{{ messages['__glo' + 'bals__'] }}",
     "two_variables": "{% set a = '__cl' %}{% set b = 'ass__' %}{{ messages[a ~ b] }}",
+    "pieces_in_another_order": "{% set b = 'ass__' %}{% set a = '__cl' %}{{ messages[a ~ b] }}",
+    "printf": "{{ messages['%s%s' % ('__cl', 'ass__')] }}",
+    "internals_subscript": "{{ messages['gi_frame'] }}",
     "joined_list": "{{ messages[['_', '_', 'init', '_', '_'] | join] }}",
     "adjacent_strings": "{{ messages['__subcl' 'asses__'] }}",
     "reversed": "{{ messages['__ssalc__'[::-1]] }}",
@@ -83,7 +86,7 @@ HARMLESS = {
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}""",
     "underscores": """{% set tool_name = message['tool_name'] | replace('_', ' ') %}{{ tool_name }}{{ 'call_' ~ loop_index }}
-{% set parts = tool_name.split('__') %}{{ '<|__start__|>' }}{{ ids['call_' ~ n] }}{% set _ignored = 1 %}""",
+{% set parts = tool_name.split('__') %}{% if tool_name.startswith('mcp__') %}{{ parts[1] }}{% endif %}{{ '<|__start__|>' }}{{ ids['call_' ~ n] }}{% set _ignored = 1 %}""",
     "joiner_and_cycler": "{% set comma = joiner(', ') %}{% for m in messages %}{{ comma() }}{{ m.content }}{% endfor %}"
                          "{% set row = cycler('a', 'b') %}",
     "own_names": "{% for request in requests %}{{ request.text }}{% endfor %}{% macro show(self_text) %}{{ self_text }}{% endmacro %}",
