@@ -68,11 +68,25 @@ def audit(*arguments: str, cwd: Path | None = None) -> Run:
                    usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
-@pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict]]:
-    """The manifest by kind and name."""
-    import make_corpus
+class Corpus:
+    """The corpus's manifest by kind and name. A checkpoint is written when it is first asked for."""
 
+    def __init__(self, root: Path):
+        import make_corpus  # tools/audit_corpus
+
+        self.root = root
+        self._cases = make_corpus.all_cases()
+        self._write = make_corpus.write
+        self._written: dict[str, dict] = {}
+
+    def __getitem__(self, key: str) -> dict:
+        if key not in self._written:
+            self._written[key] = self._write(self.root, key, self._cases[key])
+        return self._written[key]
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Iterator[Corpus]:
     # Names are long there and sockets' paths short: a folder of our own, gone afterwards.
     with tempfile.TemporaryDirectory(prefix="nibble-audit-") as folder:
-        yield {f"{case['kind']}/{case['name']}": case for case in make_corpus.make(Path(folder) / "corpus")}
+        yield Corpus(Path(folder) / "corpus")

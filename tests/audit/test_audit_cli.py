@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 
-from conftest import PATIENCE_S, SOURCE, audit, binary
+from conftest import PATIENCE_S, SOURCE, Corpus, audit, binary
 
 
 def test_the_bundled_model_is_clean() -> None:
@@ -16,7 +16,7 @@ def test_the_bundled_model_is_clean() -> None:
     assert audit("tiny").exit == 0
 
 
-def test_report_as_json(corpus: dict[str, dict]) -> None:
+def test_report_as_json(corpus: Corpus) -> None:
     report = audit(corpus["hostile/shard_cut_in_data"]["path"], "--json").report
     assert list(report) == ["model", "verdict", "files", "findings"]
     assert report["model"] == corpus["hostile/shard_cut_in_data"]["path"]
@@ -31,7 +31,7 @@ def test_report_as_json(corpus: dict[str, dict]) -> None:
     assert all(file["verdict"] == "ok" for file in report["files"] if file is not damaged)
 
 
-def test_report_as_text(corpus: dict[str, dict]) -> None:
+def test_report_as_text(corpus: Corpus) -> None:
     run = audit(corpus["hostile/auto_map"]["path"])
     lines = run.stdout.splitlines()
     assert any(re.fullmatch(r"auto_map +\d+  modeling_x.py", line) for line in lines)
@@ -40,14 +40,14 @@ def test_report_as_text(corpus: dict[str, dict]) -> None:
     assert lines[-1].endswith(": refused: 11 files, 2 refused, 0 with verified hashes")
 
 
-def test_hashes_are_reported(corpus: dict[str, dict]) -> None:
+def test_hashes_are_reported(corpus: Corpus) -> None:
     verified = audit(corpus["good/hub_cache"]["path"], "--json").report
     assert {file["hash"] for file in verified["files"]} == {"verified"}
     spoiled = audit(corpus["hostile/hub_blob_differs"]["path"], "--json").report
     assert sorted({file["hash"] for file in spoiled["files"]}) == ["mismatch", "verified"]
 
 
-def test_large_files_can_be_left_unhashed(corpus: dict[str, dict], tmp_path: Path) -> None:
+def test_large_files_can_be_left_unhashed(corpus: Corpus, tmp_path: Path) -> None:
     # A mebibyte over the limit, in a hub cache whose blob's name is not the hash of it.
     snapshot = tmp_path / "snapshots" / "rev"
     snapshot.mkdir(parents=True)
@@ -67,7 +67,7 @@ def test_large_files_can_be_left_unhashed(corpus: dict[str, dict], tmp_path: Pat
     assert quick.exit == 0 and quick.codes() == {"": ["hash_skipped"]}
 
 
-def test_allow_makes_refusals_notes(corpus: dict[str, dict]) -> None:
+def test_allow_makes_refusals_notes(corpus: Corpus) -> None:
     path = corpus["hostile/auto_map"]["path"]
     assert audit(path, "--allow", "pickle").exit == 3
     run = audit(path, "--json", "--allow", "auto_map")
@@ -91,6 +91,6 @@ def test_help_names_the_flags() -> None:
 
 
 
-def test_same_report_every_time(corpus: dict[str, dict]) -> None:
+def test_same_report_every_time(corpus: Corpus) -> None:
     path = corpus["good/official_v4_flash"]["path"]
     assert len({audit(path, "--json").stdout for _ in range(8)}) == 1

@@ -25,18 +25,29 @@ def printable(name: str) -> str:
     return "".join(chr(byte) if 0x20 <= byte <= 0x7E else f"\\x{byte:02x}" for byte in os.fsencode(name))
 
 
+def all_cases() -> dict[str, Case]:
+    """By kind and name: "hostile/pickle_alone"."""
+    cases: dict[str, Case] = {}
+    for kind, made in (("hostile", hostile.cases()), ("good", good.cases())):
+        for case in made:
+            key = f"{kind}/{case.name}"
+            assert key not in cases, key
+            cases[key] = case
+    return cases
+
+
+def write(root: Path, key: str, case: Case) -> dict[str, object]:
+    """Writes one checkpoint below `root`; returns its entry of the manifest."""
+    kind = key.split("/")[0]
+    # Snapshots have parents of their own; a folder around each keeps what lies beside a case apart.
+    folder = case.write(root / kind / case.name)
+    codes = {printable(name): found for name, found in case.codes.items() if found}
+    return {"name": case.name, "kind": kind, "path": str(folder), "exit": 3 if kind == "hostile" else 0, "codes": codes}
+
+
 def make(root: Path) -> list[dict[str, object]]:
     root.mkdir(parents=True)
-    manifest: list[dict[str, object]] = []
-    kinds: list[tuple[str, int, list[Case]]] = [("hostile", 3, hostile.cases()), ("good", 0, good.cases())]
-    for kind, exit_code, cases in kinds:
-        names = [case.name for case in cases]
-        assert len(set(names)) == len(names), sorted(name for name in names if names.count(name) > 1)
-        for case in cases:
-            # Snapshots have parents of their own; a folder around each keeps what lies beside a case apart.
-            folder = case.write(root / kind / case.name)
-            codes = {printable(name): found for name, found in case.codes.items() if found}
-            manifest.append({"name": case.name, "kind": kind, "path": str(folder), "exit": exit_code, "codes": codes})
+    manifest = [write(root, key, case) for key, case in all_cases().items()]
     (root / "manifest.json").write_text(json.dumps(manifest, indent=1))
     return manifest
 
