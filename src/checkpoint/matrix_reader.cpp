@@ -87,11 +87,9 @@ Shape scale_shape(Format format, std::int64_t rows, std::int64_t cols) {
       return {quant::fp8_blocks(rows), quant::fp8_blocks(cols)};
     case Format::kMxfp4:
       return {rows, cols / quant::kMxfp4Group};
-    case Format::kF32:
-    case Format::kBF16:
+    default:
       return {};
   }
-  return {};
 }
 
 void check_scale(const Checkpoint& checkpoint, const TensorSource& scale, Format format,
@@ -125,7 +123,7 @@ void read_weight(const Checkpoint& checkpoint, const TensorSource& weight,
       read_all(checkpoint, weight, matrix.data.span());
       refuse_element(checkpoint, weight, find_e4m3_nan(matrix.data.span()), "an E4M3 NaN");
       return;
-    case Format::kMxfp4:  // every nibble is a number
+    default:  // every nibble is a number
       read_all(checkpoint, weight, matrix.data.span());
       return;
   }
