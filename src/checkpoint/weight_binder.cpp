@@ -212,6 +212,24 @@ std::vector<std::int64_t> WeightBinder::ints(std::string_view name, const Shape&
   return values;
 }
 
+bool WeightBinder::same_bytes(std::string_view a, std::string_view b) const {
+  const Entry *first = find(a), *second = find(b);
+  if (first == nullptr || second == nullptr) return false;
+  const TensorSource &x = first->source, &y = second->source;
+  if (x.stored->dtype != y.stored->dtype || x.shape != y.shape) return false;
+  constexpr std::int64_t kChunk = 4 << 20;
+  std::vector<std::byte> left, right;
+  for (std::int64_t at = 0; at < x.bytes; at += kChunk) {
+    const auto size = static_cast<std::size_t>(std::min(kChunk, x.bytes - at));
+    left.resize(size);
+    right.resize(size);
+    checkpoint_.read(*x.stored, x.offset + at, left);
+    checkpoint_.read(*y.stored, y.offset + at, right);
+    if (left != right) return false;
+  }
+  return true;
+}
+
 bool WeightBinder::has(std::string_view prefix) const {
   const auto first = first_not_below(prefix);
   return first != entries_.end() && first->source.name.starts_with(prefix);

@@ -92,6 +92,10 @@ class WeightBinder {
                                  std::int64_t lowest = std::numeric_limits<std::int64_t>::min(),
                                  std::int64_t highest = std::numeric_limits<std::int64_t>::max());
 
+  // True when both stored tensors exist and hold the same dtype, shape and bytes. Names are canonical;
+  // neither is used up by it.
+  bool same_bytes(std::string_view a, std::string_view b) const;
+
   // True when a tensor's canonical name begins with `prefix` ("mtp."), used or not.
   bool has(std::string_view prefix) const;
 
@@ -104,6 +108,7 @@ class WeightBinder {
   // that are known and not used. Call it once, after the last weight.
   void finish();
 
+  const Checkpoint& checkpoint() const { return checkpoint_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const std::vector<ScaleRecord>& scale_records() const { return scale_records_; }
   // A line for each format among them: exponents of all scales, and the widest span in one matrix.
