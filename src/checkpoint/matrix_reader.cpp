@@ -192,6 +192,38 @@ quant::HostMatrix read_matrix(const Checkpoint& checkpoint, const WeightParts& p
   return matrix;
 }
 
+ScaleScan scan_scales(const Checkpoint& checkpoint, const WeightParts& parts,
+                      const WeightFormat& format, std::int64_t rows, std::int64_t cols) {
+  ScaleScan scan;
+  const auto note = [&](const auto& check) {
+    try {
+      check();
+    } catch (const CheckpointError& error) {
+      scan.problems.emplace_back(error.what());
+    }
+  };
+  quant::HostMatrix matrix;  // without codes
+  matrix.format = format.format;
+  matrix.rows = rows;
+  matrix.cols = cols;
+  matrix.scale_dtype = format.scale_dtype;
+  matrix.scales = quant::AlignedBytes(
+      static_cast<std::size_t>(quant::scale_bytes(format.format, rows, cols, format.scale_dtype)));
+  if (parts.shape.stored != nullptr)
+    note([&] { check_weight_shape(checkpoint, parts.shape, rows, cols); });
+  if (parts.group_index.stored != nullptr)
+    note([&] {
+      check_group_index(checkpoint, parts.group_index, quant::traits(format.format).block_cols,
+                        cols);
+    });
+  if (format.format == Format::kNvfp4)
+    note([&] { read_global_scale(checkpoint, parts.global_scale, format.reciprocal_global); });
+  if (parts.scale.stored == nullptr) return scan;
+  note([&] { read_scales(checkpoint, parts.scale, matrix); });
+  scan.stats = quant::scale_stats(matrix);
+  return scan;
+}
+
 void read_ints(const Checkpoint& checkpoint, const TensorSource& source,
                std::span<std::int64_t> out) {
   if (source.stored->dtype == DType::kI64)

@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weight_format.h"
 #include "quant/matrix_format.h"
+#include "quant/scale_stats.h"
 
 namespace nibble::checkpoint {
 
@@ -17,6 +20,15 @@ namespace nibble::checkpoint {
 // their groups (act-order).
 quant::HostMatrix read_matrix(const Checkpoint& checkpoint, const WeightParts& parts,
                               const WeightFormat& format, std::int64_t rows, std::int64_t cols);
+
+// The scales alone, and the small tensors beside them: what read_matrix() would refuse in them, each as a
+// line.
+struct ScaleScan {
+  quant::ScaleStats stats;
+  std::vector<std::string> problems;
+};
+ScaleScan scan_scales(const Checkpoint& checkpoint, const WeightParts& parts,
+                      const WeightFormat& format, std::int64_t rows, std::int64_t cols);
 
 // All elements of an F32, BF16 or F16 tensor as fp32; refuses infinities and NaNs.
 void read_floats(const Checkpoint& checkpoint, const TensorSource& source, std::span<float> out);

@@ -18,6 +18,7 @@ int dispatch(int argc, char** argv) {
   const std::array commands{
       add_serve(app),
       add_run(app),
+      add_inspect(app),
   };
   try {
     app.parse(argc, argv);
