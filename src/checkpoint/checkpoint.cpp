@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "base/check.h"
 #include "checkpoint/quote.h"
@@ -34,16 +35,45 @@ std::string pickle_file(const Folder& folder) {
   return {};
 }
 
+std::string gguf_file(const Folder& folder) {
+  for (std::string& name : folder.list())
+    if (name.ends_with(".gguf")) return std::move(name);
+  return {};
+}
+
+// "model-rank-3-part-0.safetensors", "tp_rank_02.safetensors": a file of one rank.
+bool names_a_rank(std::string_view path) {
+  const std::string_view name = path.substr(path.find_last_of('/') + 1);
+  for (const std::string_view word : {"rank", "tp"}) {
+    for (std::size_t at = name.find(word); at != std::string_view::npos;
+         at = name.find(word, at + 1)) {
+      if (at > 0 && std::isalnum(static_cast<unsigned char>(name[at - 1])) != 0) continue;
+      std::size_t digit = at + word.size();
+      if (digit < name.size() && (name[digit] == '-' || name[digit] == '_')) ++digit;
+      if (digit < name.size() && std::isdigit(static_cast<unsigned char>(name[digit])) != 0)
+        return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
-Checkpoint Checkpoint::open(Folder folder) {
+Checkpoint Checkpoint::open(Folder folder, std::vector<std::string>* problems) {
   Checkpoint checkpoint(std::move(folder));
+  checkpoint.problems_ = problems;
   if (checkpoint.folder_.has(kShardIndexName)) {
     checkpoint.open_indexed();
   } else {
     checkpoint.open_unindexed();
   }
+  checkpoint.problems_ = nullptr;
   return checkpoint;
+}
+
+void Checkpoint::problem(std::string text) const {
+  if (problems_ == nullptr) throw CheckpointError(text);
+  problems_->push_back(std::move(text));
 }
 
 void Checkpoint::open_indexed() {
@@ -58,24 +88,25 @@ void Checkpoint::open_indexed() {
     if (missing_count++ < kNamesInAMessage) missing += (missing.empty() ? "" : ", ") + quote(shard);
   }
   if (missing_count > 0) {
-    throw CheckpointError(fmt::format("{}: expected {} shards, {} missing from the folder: {}",
-                                      index_path, index.shards.size(), missing_count, missing));
+    problem(fmt::format("{}: expected {} shards, {} missing from the folder: {}", index_path,
+                        index.shards.size(), missing_count, missing));
   }
-  for (const std::string& shard : index.shards) add_shard(shard);
+  for (const std::string& shard : index.shards)
+    if (missing_count == 0 || folder_.has(shard)) add_shard(shard);
   sort_tensors();
 
   for (const CheckpointTensor& tensor : tensors_) {
     const auto listed = index.shard_of.find(tensor.name);
     if (listed == index.shard_of.end()) {
-      throw CheckpointError(fmt::format("{}: not listed in {}", where(tensor), kShardIndexName));
+      problem(fmt::format("{}: not listed in {}", where(tensor), kShardIndexName));
+      continue;
     }
-    if (listed->second != tensor.shard) {
-      throw CheckpointError(
-          fmt::format("{}: {} places it in {}", where(tensor), kShardIndexName,
-                      quote(index.shards[static_cast<std::size_t>(listed->second)])));
+    const std::string& shard = index.shards[static_cast<std::size_t>(listed->second)];
+    if (shards_[static_cast<std::size_t>(tensor.shard)].path() != folder_.path_of(shard)) {
+      problem(fmt::format("{}: {} places it in {}", where(tensor), kShardIndexName, quote(shard)));
     }
   }
-  if (tensors_.size() < index.shard_of.size()) {
+  if (shards_.size() == index.shards.size() && tensors_.size() < index.shard_of.size()) {
     // Name the first in the alphabet, so that the message does not depend on the hash map's order.
     const std::pair<const std::string, int>* first = nullptr;
     for (const auto& listed : index.shard_of) {
@@ -83,10 +114,11 @@ void Checkpoint::open_indexed() {
         first = &listed;
       }
     }
-    throw CheckpointError(fmt::format(
-        "{}: tensor {} is not in its shard {} ({} of {} listed tensors are missing)", index_path,
-        quote(first->first), quote(index.shards[static_cast<std::size_t>(first->second)]),
-        index.shard_of.size() - tensors_.size(), index.shard_of.size()));
+    if (first != nullptr)
+      problem(fmt::format(
+          "{}: tensor {} is not in its shard {} ({} of {} listed tensors are missing)", index_path,
+          quote(first->first), quote(index.shards[static_cast<std::size_t>(first->second)]),
+          index.shard_of.size() - tensors_.size(), index.shard_of.size()));
   }
   if (index.total_size && *index.total_size != static_cast<std::uint64_t>(tensor_bytes_)) {
     notes_.push_back(fmt::format("{}: total_size says {} bytes, the shards hold {}; the shards win",
@@ -102,6 +134,12 @@ void Checkpoint::open_indexed() {
 void Checkpoint::open_unindexed() {
   const std::vector<std::string> files = safetensors_files(folder_);
   if (files.empty()) {
+    if (const std::string gguf = gguf_file(folder_); !gguf.empty()) {
+      throw CheckpointError(fmt::format(
+          "{}: expected *.safetensors files, found {}: GGUF is not supported; the same model in "
+          "safetensors is",
+          folder_.path(), quote(gguf)));
+    }
     const std::string pickle = pickle_file(folder_);
     if (pickle.empty()) {
       throw CheckpointError(
@@ -135,8 +173,14 @@ void Checkpoint::open_unindexed() {
 }
 
 void Checkpoint::add_shard(const std::string& name) {
-  shards_.push_back(folder_.open(name));
-  SafetensorsHeader header = read_safetensors_header(shards_.back());
+  SafetensorsHeader header;
+  try {
+    File file = folder_.open(name);
+    header = read_safetensors_header(file);
+    shards_.push_back(std::move(file));
+  } catch (const CheckpointError& error) {
+    return problem(error.what());
+  }
   const int shard = static_cast<int>(shards_.size()) - 1;
   for (StoredTensor& tensor : header.tensors) {
     tensor_bytes_ += tensor.bytes;
@@ -151,12 +195,23 @@ void Checkpoint::sort_tensors() {
               return std::pair<std::string_view, int>(a.name, a.shard) <
                      std::pair<std::string_view, int>(b.name, b.shard);
             });
+  std::int64_t doubles = 0;
   for (std::size_t i = 1; i < tensors_.size(); ++i) {
-    if (tensors_[i].name != tensors_[i - 1].name) continue;
-    throw CheckpointError(
-        fmt::format("{}: also in {}; expected in one shard only", where(tensors_[i]),
-                    shards_[static_cast<std::size_t>(tensors_[i - 1].shard)].path()));
+    const CheckpointTensor &a = tensors_[i - 1], &b = tensors_[i];
+    if (a.name != b.name) continue;
+    const std::string& other = shards_[static_cast<std::size_t>(a.shard)].path();
+    if (doubles++ < static_cast<std::int64_t>(kNamesInAMessage))
+      problem(fmt::format("{}: also in {}; expected in one shard only{}", where(b), other,
+                          names_a_rank(other)
+                              ? " (files already split for tensor parallelism are not supported)"
+                              : ""));
   }
+  if (doubles == 0) return;
+  if (doubles > static_cast<std::int64_t>(kNamesInAMessage))
+    problem(fmt::format("{}: {} tensors are in two shards", folder_.path(), doubles));
+  tensors_.erase(std::unique(tensors_.begin(), tensors_.end(),
+                             [](const auto& a, const auto& b) { return a.name == b.name; }),
+                 tensors_.end());
 }
 
 const CheckpointTensor* Checkpoint::find(std::string_view name) const {

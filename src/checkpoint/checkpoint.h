@@ -25,8 +25,12 @@ class Checkpoint {
   // model.safetensors; every *.safetensors file. With an index, what it says about each tensor must
   // be what the shards hold. Throws CheckpointError naming file, tensor, what was expected and what
   // was found.
+  //
+  // With `problems`, what can be said beside other problems is appended there instead (a line each),
+  // and what is left of the checkpoint is returned: unreadable shards are left out, a tensor in two
+  // shards counts once. It still throws when there is nothing to look at.
   static Checkpoint open(const std::string& path) { return open(Folder(path)); }
-  static Checkpoint open(Folder folder);
+  static Checkpoint open(Folder folder, std::vector<std::string>* problems = nullptr);
 
   const Folder& folder() const { return folder_; }
   std::string config_path() const { return folder_.path_of("config.json"); }
@@ -45,6 +49,7 @@ class Checkpoint {
 
  private:
   explicit Checkpoint(Folder folder) : folder_(std::move(folder)) {}
+  void problem(std::string text) const;  // throws, or gathers
   void open_indexed();
   void open_unindexed();
   void add_shard(const std::string& name);
@@ -55,6 +60,7 @@ class Checkpoint {
   std::vector<CheckpointTensor> tensors_;
   std::vector<std::string> notes_;
   std::int64_t tensor_bytes_ = 0;
+  std::vector<std::string>* problems_ = nullptr;  // while opening
 };
 
 }  // namespace nibble::checkpoint

@@ -345,7 +345,7 @@ std::vector<Case> weight_cases() {
                   named(t, "embed.weight").dtype = "I8";
                   named(t, "embed.weight").shape = {8, 128};
                 },
-                {"'embed.weight'", "MXFP4 as I8 [8, 32]", "found I8 [8, 128]"}),
+                {"'embed.weight'", "MXFP4 or NVFP4 as I8 (U8) [8, 32]", "found I8 [8, 128]"}),
       mini_case("vector_shape",
                 [](Tensors& t) {
                   named(t, "layers.0.attn.attn_sink").shape = {2, 2};
@@ -372,25 +372,33 @@ std::vector<Case> weight_cases() {
             t.push_back({"embed.scale", "F8_E8M0", {1, 1}, "\x7f"});
           },
           {"'embed.scale'", "expected no scale beside a BF16 weight", "found F8_E8M0 [1, 1]"}),
-      mini_case("scale_of_32_blocks",
+      mini_case("scale_of_other_blocks",
                 [&](Tensors& t) {
                   named(t, wq_a + ".scale") = {
-                      wq_a + ".scale", "F8_E8M0", {5, 5}, std::string(25, '\x7f')};
+                      wq_a + ".scale", "F8_E8M0", {5, 4}, std::string(20, '\x7f')};
                 },
-                {"'layers.0.attn.wq_a.scale'", "expected F8_E8M0 (or F32, BF16) [2, 2]",
-                 "found F8_E8M0 [5, 5]"}),
+                {"'layers.0.attn.wq_a.scale'", "expected F8_E8M0 (or U8, F32, BF16) [2, 2]",
+                 "[5, 5] of 32x32", "found F8_E8M0 [5, 4]"}),
       mini_case(
           "mxfp4_scale_per_16",
           [&](Tensors& t) {
-            named(t, w1 + ".scale") = {w1 + ".scale", "F8_E4M3", {32, 4}, std::string(128, '\x38')};
+            named(t, w1 + ".scale") = {w1 + ".scale", "F8_E8M0", {32, 4}, std::string(128, '\x78')};
           },
           {"'layers.0.ffn.experts.0.w1.scale'",
-           "expected F8_E8M0 (or U8) [32, 2] as the scale of MXFP4", "found F8_E4M3 [32, 4]"}),
-      mini_case("nvfp4", [&](Tensors& t) { t.push_back(f32(w1 + ".weight_scale_2", {}, {1})); },
-                {"'layers.0.ffn.experts.0.w1.weight_scale_2'", "found NVFP4"}),
-      mini_case("packed_int4",
-                [&](Tensors& t) { named(t, w1 + ".weight").name = w1 + ".weight_packed"; },
-                {"'layers.0.ffn.experts.0.w1.weight_packed'", "compressed-tensors"}),
+           "expected F8_E8M0 (or U8) [32, 2] as the scale of MXFP4",
+           "found F8_E8M0 [32, 4] (groups of 16)"}),
+      mini_case("global_scale_beside_mxfp4",
+                [&](Tensors& t) { t.push_back(f32(w1 + ".weight_scale_2", {}, {1})); },
+                {"'layers.0.ffn.experts.0.w1.weight_scale_2'",
+                 "expected no global scale beside MXFP4", "the tensors contradict each other"}),
+      mini_case("two_spellings_of_a_weight",
+                [&](Tensors& t) {
+                  TensorSpec packed = named(t, w1 + ".weight");
+                  packed.name = w1 + ".weight_packed";
+                  t.push_back(packed);
+                },
+                {"'layers.0.ffn.experts.0.w1.weight_packed'", "the same weight as",
+                 "'layers.0.ffn.experts.0.w1.weight'"}),
       mini_case("e8m0_nan", [&](Tensors& t) { named(t, wq_a + ".scale").bytes[3] = '\xFF'; },
                 {"'layers.0.attn.wq_a.scale'", "E8M0 NaN", "element 3 (row 1, column 1)"}),
       mini_case("mxfp4_scale_nan", [&](Tensors& t) { named(t, w1 + ".scale").bytes[5] = '\xFF'; },
@@ -415,16 +423,16 @@ std::vector<Case> weight_cases() {
                 [](Tensors& t) { set_f32(named(t, "layers.0.attn.attn_sink"), 2, kNan); },
                 {"'layers.0.attn.attn_sink'", "infinity or NaN", "element 2"}),
       mini_case(
-          "f32_scale_not_a_power",
+          "f32_scale_negative",
           [&](Tensors& t) {
-            named(t, wq_a + ".scale") = f32(wq_a + ".scale", {2, 2}, {1, 0.5f, 0.75f, 2});
+            named(t, wq_a + ".scale") = f32(wq_a + ".scale", {2, 2}, {1, 0.5f, -0.75f, 2});
           },
-          {"'layers.0.attn.wq_a.scale'", "power-of-two", "0.75 at element 2 (row 1, column 0)"}),
-      mini_case("f32_scale_zero",
+          {"'layers.0.attn.wq_a.scale'", "scales from 0", "-0.75 at element 2 (row 1, column 0)"}),
+      mini_case("f32_scale_infinite",
                 [&](Tensors& t) {
-                  named(t, wq_a + ".scale") = f32(wq_a + ".scale", {2, 2}, {1, 0, 1, 1});
+                  named(t, wq_a + ".scale") = f32(wq_a + ".scale", {2, 2}, {1, 1e38f, 1, 1});
                 },
-                {"'layers.0.attn.wq_a.scale'", "power-of-two", "0 at element 1"}),
+                {"'layers.0.attn.wq_a.scale'", "scales from 0 to 7.596e+35", "1e+38 at element 1"}),
       mini_case("two_spellings",
                 [](Tensors& t) {
                   t.push_back(bf16("model.embed_tokens.weight", {8, 64}, ramp(512)));

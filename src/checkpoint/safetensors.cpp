@@ -24,9 +24,9 @@ constexpr std::int64_t kLengthBytes = 8;
 // Far beyond any file, far below overflow: sums of two such numbers fit an int64.
 constexpr std::uint64_t kLargestOffset = std::uint64_t{1} << 62;
 
-constexpr std::array kKnownDTypes = {DType::kF32,    DType::kBF16,   DType::kF16,
-                                     DType::kF8E4M3, DType::kF8E8M0, DType::kI8,
-                                     DType::kU8,     DType::kI32,    DType::kI64};
+constexpr std::array kKnownDTypes = {DType::kF32,    DType::kBF16, DType::kF16, DType::kF8E4M3,
+                                     DType::kF8E8M0, DType::kI8,   DType::kU8,  DType::kI16,
+                                     DType::kI32,    DType::kI64};
 
 std::optional<DType> parse_dtype(std::string_view name) {
   for (const DType dtype : kKnownDTypes) {

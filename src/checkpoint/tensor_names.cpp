@@ -14,8 +14,7 @@ namespace nibble::checkpoint {
 namespace {
 
 // '#' stands for a number of the name and is carried over in order; '*' for the expert a stacked
-// tensor is cut into. A row covers the stem alone and the stem with ".weight", ".scale" or
-// ".weight_scale_inv" behind it.
+// tensor is cut into. A row covers the stem alone and the stem with a suffix of kSuffixes behind it.
 struct Spelling {
   std::string_view other;
   std::string_view canonical;
@@ -80,6 +79,28 @@ constexpr std::array kSpellings = {
              "layers.#.ffn.experts.*.w3.scale"},
     Spelling{"layers.#.mlp.experts.down_proj", "layers.#.ffn.experts.*.w2.weight"},
     Spelling{"layers.#.mlp.experts.down_proj_scale_inv", "layers.#.ffn.experts.*.w2.scale"},
+};
+
+struct Suffix {
+  std::string_view other;
+  std::string_view canonical;
+};
+
+// What may stand behind a stem. Both spellings of a global scale have one canonical name: the stored
+// one says whether it is a multiplier or its reciprocal.
+constexpr std::array kSuffixes = {
+    Suffix{".weight", ".weight"},
+    Suffix{".weight_packed", ".weight"},
+    Suffix{".scale", ".scale"},
+    Suffix{".weight_scale", ".scale"},
+    Suffix{".weight_scale_inv", ".scale"},
+    Suffix{".weight_scale_2", ".global_scale"},
+    Suffix{".weight_global_scale", ".global_scale"},
+    Suffix{".input_scale", ".input_scale"},
+    Suffix{".input_global_scale", ".input_scale"},
+    Suffix{".weight_shape", ".weight_shape"},
+    Suffix{".weight_zero_point", ".weight_zero_point"},
+    Suffix{".weight_g_idx", ".weight_g_idx"},
 };
 
 bool is_number(std::string_view part) {
@@ -187,12 +208,7 @@ std::vector<TensorSource> canonical_sources(const CheckpointTensor& stored,
     }
     return {whole(fill_in(row->canonical, numbers), stored)};
   }
-  struct Suffix {
-    std::string_view other;
-    std::string_view canonical;
-  };
-  for (const Suffix suffix : {Suffix{".weight", ".weight"}, Suffix{".scale", ".scale"},
-                              Suffix{".weight_scale_inv", ".scale"}}) {
+  for (const Suffix& suffix : kSuffixes) {
     if (!name.ends_with(suffix.other)) continue;
     const std::string_view stem = name.substr(0, name.size() - suffix.other.size());
     numbers.clear();

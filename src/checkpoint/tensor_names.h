@@ -1,8 +1,9 @@
 // The one table of tensor-name spellings. The canon is DeepSeek's own: "layers.3.attn.wq_a.weight"
 // beside "layers.3.attn.wq_a.scale", no "model." in front.
 //
-// Also understood, mixed freely: a "model." prefix; ".weight_scale_inv" for ".scale"; the
-// transformers library's words
+// Also understood, mixed freely: a "model." prefix; the suffixes of weight_format.h
+// (".weight_packed" for ".weight", ".weight_scale" and ".weight_scale_inv" for ".scale", ".weight_scale_2" and
+// ".weight_global_scale" for ".global_scale", ".input_global_scale" for ".input_scale"); the transformers library's words
 // ("layers.3.self_attn.q_a_proj"); and its stacked experts, of which each canonical tensor is a
 // slice:
 //   experts.gate_up_proj [E, 2I, ...]   rows [0, I) of expert e are w1, rows [I, 2I) are w3

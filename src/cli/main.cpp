@@ -19,6 +19,7 @@ int dispatch(int argc, char** argv) {
       add_serve(app),
       add_run(app),
       add_audit(app),
+      add_inspect(app),
   };
   try {
     app.parse(argc, argv);

@@ -31,8 +31,8 @@ tensor::View HostMemory::upload(std::span<const std::int32_t> values, const tens
 Matrix HostMemory::keep(quant::HostMatrix matrix) {
   matrices_.push_back(std::move(matrix));
   const quant::HostMatrix& kept = matrices_.back();
-  return {kept.format, kept.rows, kept.cols, kept.data.data(),
-          kept.scales.size() ? kept.scales.as<std::uint8_t>() : nullptr};
+  return {kept.format,        kept.rows,        kept.cols,        kept.data.data(),
+          kept.scales.data(), kept.scale_dtype, kept.global_scale};
 }
 
 void HostMemory::download(const tensor::View& view, std::span<std::byte> host) {

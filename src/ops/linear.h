@@ -12,7 +12,8 @@ struct LinearArgs {
   tensor::View x;  // [n, cols]
   Matrix weight;   // [rows, cols]
   tensor::View y;  // out [n, rows]
-  // Release only. quantize_input: x is first rounded to FP8 per 128 channels (deepseek-v4.md 6.2).
+  // Release only. quantize_input: x is first rounded to FP8 per 128 channels (deepseek-v4.md 6.2) if the
+  // weight's format is one that takes FP8 (quant::FormatTraits::fp8_activations); the others take x as it is.
   // round_output: y is rounded to bf16; off for the gate, the compressors and the head, which stay
   // fp32.
   bool quantize_input = false;

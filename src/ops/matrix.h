@@ -1,6 +1,7 @@
 // A weight matrix in the memory and layout of the backend that uploaded it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "quant/matrix_format.h"
@@ -9,15 +10,18 @@ namespace nibble::ops {
 
 // y = W x with W [rows, cols]. Layout of the published file unless a backend says otherwise (its
 // own upload decides):
-//   kF32, kBf16      row-major
-//   kFp8Block128     row-major E4M3, scales [ceil(rows/128), ceil(cols/128)] E8M0
-//   kMxfp4           rows of cols/2 bytes (low nibble = even column), scales [rows, cols/32] E8M0
+//   kF32, kBf16                row-major
+//   kFp8Block128, kFp8Block32  row-major E4M3, scales [ceil(rows/b), ceil(cols/b)]
+//   kMxfp4, kNvfp4, kInt4*     rows of cols/2 bytes (low nibble = even column), scales [rows, cols/group]
+// Types of scales, and the rest of the arithmetic: quant/matrix_format.h.
 struct Matrix {
   quant::Format format = quant::Format::kF32;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   const void* data = nullptr;
-  const std::uint8_t* scales = nullptr;  // null for kF32 and kBf16
+  const std::byte* scales = nullptr;  // null for kF32 and kBf16
+  tensor::DType scale_dtype = tensor::DType::kF8E8M0;
+  float global_scale = 1.0f;  // kNvfp4: a multiplier
 
   bool empty() const { return data == nullptr; }
 };

@@ -33,7 +33,8 @@ struct ExpertWeights {
 // y[n] = sum_j weights[n][j] * expert[experts[n][j]](x[n]) + shared(x[n]); the sum runs over j in
 // order, the shared expert last, in fp32. Release: x is FP8-quantised; w1 x and w3 x are rounded to
 // bf16; the routing weight multiplies the product before it is rounded to bf16 and FP8-quantised
-// for w2; each expert's output is rounded to bf16, then the sum.
+// for w2; each expert's output is rounded to bf16, then the sum. A matrix whose format does not take FP8
+// (quant::FormatTraits::fp8_activations) has its input in bf16 instead; each of the three by its own format.
 struct RoutedExpertsArgs {
   tensor::View x;                         // [n, D]
   tensor::View experts;                   // I32 [n, k]

@@ -7,14 +7,16 @@
 
 namespace nibble::quant {
 
-void fp8_decode_row(std::span<const std::uint8_t> codes, std::span<const std::uint8_t> scales,
-                    std::span<float> out) {
-  NIBBLE_CHECK(
-      codes.size() == out.size() && static_cast<std::int64_t>(scales.size()) ==
-                                        fp8_blocks(static_cast<std::int64_t>(codes.size())),
-      "codes {} scales {} out {}", codes.size(), scales.size(), out.size());
-  for (std::size_t c = 0; c < codes.size(); ++c) {
-    out[c] = e4m3_decode(codes[c]) * e8m0_decode(scales[c / kFp8Block]);
+void fp8_decode_row(std::span<const std::uint8_t> codes, std::int64_t block,
+                    tensor::DType scale_dtype, const std::byte* scales, std::span<float> out) {
+  NIBBLE_CHECK(codes.size() == out.size() && block > 0, "codes {} out {} block {}", codes.size(),
+               out.size(), block);
+  const auto cols = static_cast<std::int64_t>(codes.size());
+  for (std::int64_t begin = 0; begin < cols; begin += block) {
+    const float scale = scale_value(scale_dtype, scales, begin / block);
+    const std::int64_t end = std::min(cols, begin + block);
+    for (auto c = static_cast<std::size_t>(begin); c < static_cast<std::size_t>(end); ++c)
+      out[c] = e4m3_decode(codes[c]) * scale;
   }
 }
 
@@ -32,34 +34,38 @@ std::uint8_t fp8_encode_group(std::span<const float> values, float amax_floor,
 }
 
 void fp8_encode_blocks(std::span<const float> values, std::int64_t rows, std::int64_t cols,
-                       std::span<std::uint8_t> codes, std::span<std::uint8_t> scales) {
-  const std::int64_t block_cols = fp8_blocks(cols);
-  NIBBLE_CHECK(static_cast<std::int64_t>(values.size()) == rows * cols &&
-                   codes.size() == values.size() &&
-                   static_cast<std::int64_t>(scales.size()) == fp8_blocks(rows) * block_cols,
-               "[{}, {}]: values {} codes {} scales {}", rows, cols, values.size(), codes.size(),
-               scales.size());
-  for (std::int64_t block = 0; block < static_cast<std::int64_t>(scales.size()); ++block) {
-    const std::int64_t row_begin = block / block_cols * kFp8Block;
-    const std::int64_t col_begin = block % block_cols * kFp8Block;
-    const std::int64_t row_end = std::min(rows, row_begin + kFp8Block);
-    const std::int64_t col_end = std::min(cols, col_begin + kFp8Block);
+                       std::int64_t block, tensor::DType scale_dtype, std::span<std::uint8_t> codes,
+                       std::span<std::byte> scales) {
+  const std::int64_t block_cols = fp8_blocks(cols, block);
+  const std::int64_t blocks = fp8_blocks(rows, block) * block_cols;
+  NIBBLE_CHECK(
+      static_cast<std::int64_t>(values.size()) == rows * cols && codes.size() == values.size() &&
+          static_cast<std::int64_t>(scales.size()) == blocks * tensor::dtype_bytes(scale_dtype),
+      "[{}, {}]: values {} codes {} scales {}", rows, cols, values.size(), codes.size(),
+      scales.size());
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::int64_t row_begin = b / block_cols * block, col_begin = b % block_cols * block;
+    const std::int64_t row_end = std::min(rows, row_begin + block);
+    const std::int64_t col_end = std::min(cols, col_begin + block);
     float amax = 0.0f;
     for (std::int64_t r = row_begin; r < row_end; ++r) {
       for (std::int64_t c = col_begin; c < col_end; ++c) {
         amax = std::max(amax, std::fabs(values[static_cast<std::size_t>(r * cols + c)]));
       }
     }
-    const std::uint8_t scale = amax == 0.0f ? kE8M0One : fp8_scale(amax);
-    NIBBLE_CHECK(scale != kE8M0Nan, "block {} amax {}", block, amax);
-    const float inverse = e8m0_reciprocal(scale);
+    NIBBLE_CHECK(std::isfinite(amax), "block {} amax {}", b, amax);
+    const float scale =
+        store_scale(scale_dtype,
+                    amax == 0.0f                            ? 1.0f
+                    : scale_dtype == tensor::DType::kF8E8M0 ? e8m0_decode(fp8_scale(amax))
+                                                            : amax / kE4M3Max,
+                    scales.data(), b);
     for (std::int64_t r = row_begin; r < row_end; ++r) {
       for (std::int64_t c = col_begin; c < col_end; ++c) {
         const auto i = static_cast<std::size_t>(r * cols + c);
-        codes[i] = e4m3_encode(values[i] * inverse);
+        codes[i] = e4m3_encode(values[i] / scale);
       }
     }
-    scales[static_cast<std::size_t>(block)] = scale;
   }
 }
 

@@ -26,13 +26,13 @@ void mxfp4_decode_row(std::span<const std::uint8_t> bytes, std::span<const std::
 }
 
 void mxfp4_encode_row(std::span<const float> values, std::span<std::uint8_t> bytes,
-                      std::span<std::uint8_t> scales) {
+                      std::span<std::uint8_t> scales, Mxfp4Rule rule) {
   check_row(values.size(), bytes.size(), scales.size());
   for (std::size_t group = 0; group < scales.size(); ++group) {
     const auto members = values.subspan(group * kMxfp4Group, kMxfp4Group);
     float amax = 0.0f;
     for (const float value : members) amax = std::max(amax, std::fabs(value));
-    const std::uint8_t scale = mxfp4_scale(amax);
+    const std::uint8_t scale = mxfp4_scale(amax, rule);
     NIBBLE_CHECK(scale != kE8M0Nan, "group {} amax {}", group, amax);
     const float inverse = e8m0_reciprocal(scale);
     for (std::size_t j = 0; j < members.size(); j += 2) {

@@ -162,6 +162,23 @@ TEST(BF16, RoundsToNearestEvenBetweenEveryPairOfCodes) {
   EXPECT_TRUE(std::isnan(bf16_round(std::bit_cast<float>(0xFFFFFFFFu))));
 }
 
+TEST(F16, RoundsToNearestEvenBetweenEveryPairOfCodes) {
+  for (unsigned code = 0; code < 0x7C00; ++code) {
+    const float low = f16_decode(static_cast<std::uint16_t>(code));
+    EXPECT_EQ(f16_encode(low), code);
+    EXPECT_EQ(f16_encode(-low), 0x8000u | code);
+    // Past the largest one the next step would be 65536: IEEE rounds to infinity from halfway on.
+    const float high = code == 0x7BFF ? 65536.0f : f16_decode(static_cast<std::uint16_t>(code + 1));
+    const float middle = (low + high) / 2;
+    EXPECT_EQ(f16_encode(middle), code % 2 == 0 ? code : code + 1) << code;
+    EXPECT_EQ(f16_encode(std::nextafter(middle, 0.0f)), code) << code;
+    EXPECT_EQ(f16_encode(std::nextafter(middle, 1e9f)), code + 1) << code;
+  }
+  EXPECT_EQ(f16_encode(std::numeric_limits<float>::infinity()), 0x7C00);
+  EXPECT_EQ(f16_encode(std::numeric_limits<float>::quiet_NaN()), 0x7E00);
+  EXPECT_EQ(f16_encode(1e-30f), 0);
+}
+
 TEST(F16, DecodesEveryCode) {
   for (unsigned code = 0; code < 65536; ++code) {
     const auto half = static_cast<std::uint16_t>(code);

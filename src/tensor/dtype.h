@@ -6,7 +6,7 @@
 
 namespace nibble::tensor {
 
-enum class DType : std::uint8_t { kF32, kBF16, kF16, kF8E4M3, kF8E8M0, kI8, kU8, kI32, kI64 };
+enum class DType : std::uint8_t { kF32, kBF16, kF16, kF8E4M3, kF8E8M0, kI8, kU8, kI16, kI32, kI64 };
 
 constexpr std::int64_t dtype_bytes(DType dtype) {
   switch (dtype) {
@@ -15,6 +15,7 @@ constexpr std::int64_t dtype_bytes(DType dtype) {
       return 4;
     case DType::kBF16:
     case DType::kF16:
+    case DType::kI16:
       return 2;
     case DType::kI64:
       return 8;
@@ -44,6 +45,8 @@ constexpr std::string_view dtype_name(DType dtype) {
       return "I8";
     case DType::kU8:
       return "U8";
+    case DType::kI16:
+      return "I16";
     case DType::kI32:
       return "I32";
     case DType::kI64:

@@ -148,16 +148,17 @@ tensor::View DeepseekV4::moe(const MoeWeights& w, int layer, const ops::Batch& b
   return out;
 }
 
-tensor::View DeepseekV4::head(const HeadWeights& w, const tensor::View& streams) {
+tensor::View DeepseekV4::head(const HeadWeights& w, const ops::Matrix& lm_head,
+                              const tensor::View& streams) {
   const std::int64_t n = streams.shape[0];
   const tensor::View h = ws_.head.first(n), logits = ws_.logits.first(n);
   backend_.hc_head({streams, w.fn, w.base, w.scale, w.norm, hc_, h});
-  backend_.linear({.x = h, .weight = weights_.lm_head, .y = logits, .round_output = false});
+  backend_.linear({.x = h, .weight = lm_head, .y = logits, .round_output = false});
   return logits;
 }
 
 tensor::View DeepseekV4::logits(std::int64_t begin, std::int64_t count) {
-  return head(weights_.head, ws_.streams.rows(begin, count));
+  return head(weights_.head, weights_.lm_head, ws_.streams.rows(begin, count));
 }
 
 void DeepseekV4::forward_mtp(const ops::Batch& batch, const kv::Cache& cache,
@@ -169,7 +170,7 @@ void DeepseekV4::forward_mtp(const ops::Batch& batch, const kv::Cache& cache,
                      x = ws_.x.first(n);
   const tensor::View flat = streams.reshape({n * hc, d});
   // E = e_proj norm(embed[u]); Y[i] = E + h_proj norm(X[i])
-  backend_.embed({batch.ids, weights_.embed, x.reshape({n, 1, d})});
+  backend_.embed({batch.ids, w.embed.empty() ? weights_.embed : w.embed, x.reshape({n, 1, d})});
   backend_.rms_norm({x, w.enorm, config_.rms_eps, x});
   backend_.linear({.x = x, .weight = w.e_proj, .y = e, .quantize_input = true});
   backend_.rms_norm({target.reshape({n * hc, d}), w.hnorm, config_.rms_eps,
@@ -186,7 +187,9 @@ void DeepseekV4::forward_mtp(const ops::Batch& batch, const kv::Cache& cache,
 }
 
 tensor::View DeepseekV4::mtp_logits(std::int64_t begin, std::int64_t count) {
-  return head(weights_.mtp->head, ws_.mtp_streams.rows(begin, count));
+  const MtpWeights& w = *weights_.mtp;
+  return head(w.head, w.lm_head.empty() ? weights_.lm_head : w.lm_head,
+              ws_.mtp_streams.rows(begin, count));
 }
 
 }  // namespace nibble::model

@@ -63,7 +63,7 @@ class DeepseekV4 {
                       const tensor::View& x, const tensor::View& qr);
   tensor::View moe(const MoeWeights& w, int layer, const ops::Batch& batch, const tensor::View& x,
                    const Taps& taps);
-  tensor::View head(const HeadWeights& w, const tensor::View& streams);
+  tensor::View head(const HeadWeights& w, const ops::Matrix& lm_head, const tensor::View& streams);
 
   ops::Backend& backend_;
   ModelConfig config_;

@@ -65,6 +65,7 @@ struct MtpWeights {
   tensor::View enorm, hnorm;   // [D]
   BlockWeights block;          // ratio 0, score routed
   HeadWeights head;
+  ops::Matrix embed, lm_head;  // [V, D] of the drafter's own; empty: the model's
 };
 
 struct ModelWeights {
@@ -81,6 +82,10 @@ struct ModelWeights {
 // Fills every weight once and leaves none of the checkpoint's tensors unexplained, or throws
 // CheckpointError. A config that promises an MTP block while the files hold no mtp tensor at all
 // gives a note and no drafter; some but not all of its tensors are refused.
+//
+// Any mix of formats is accepted, matrix by matrix. What the folder's metadata says about them is compared
+// afterwards: a line in `notes` for each contradiction. Layouts that are for inspection only
+// (checkpoint/known_layouts.h) are refused.
 ModelWeights load_weights(checkpoint::WeightBinder& binder, const ModelConfig& config,
                           ops::Backend& backend);
 

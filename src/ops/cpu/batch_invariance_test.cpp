@@ -58,7 +58,11 @@ class Layer {
     index_weights_ = matrix(Format::kBF16, kIndexHeads, kD);
     gate_ = matrix(Format::kBF16, kExperts, kD);
     for (int e = 0; e <= kExperts; ++e) {
-      const Format format = e < kExperts ? Format::kMxfp4 : Format::kFp8Block128;
+      // A format each, the shared expert last.
+      constexpr Format kMix[kExperts + 1] = {Format::kMxfp4,      Format::kNvfp4, Format::kInt4G32,
+                                             Format::kFp8Block32, Format::kBF16,  Format::kMxfp4,
+                                             Format::kFp8Block128};
+      const Format format = kMix[e];
       experts_.push_back(
           {matrix(format, kInner, kD), matrix(format, kInner, kD), matrix(format, kD, kInner)});
     }

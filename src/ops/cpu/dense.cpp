@@ -38,7 +38,8 @@ void CpuBackend::linear(const LinearArgs& a) {
   const std::int64_t n = a.x.shape[0], rows = a.weight.rows, cols = a.weight.cols;
   check_shape(a.x, {n, cols}, "linear.x");
   check_shape(a.y, {n, rows}, "linear.y");
-  const float* x = rounded_input(a.x.f32(), n, cols, a.quantize_input);
+  const float* x = rounded_input(
+      a.x.f32(), n, cols, a.quantize_input && quant::traits(a.weight.format).fp8_activations);
   multiply(a.weight, 1, x, n, numerics().release && a.round_output, a.y.f32());
 }
 

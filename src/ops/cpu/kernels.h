@@ -2,7 +2,8 @@
 //
 // Orders of the sums (a row's result depends on nothing else):
 //   panel         per output one chain of fused multiply-adds over the columns of a block (panel.h),
-//                 ascending, from zero; at its end total = fma(chain, scale, total)
+//                 ascending, from zero; at its end total = fma(chain, scale, total); NVFP4: the
+//                 last total times the global scale
 //   dots, sums    16 partial sums, element i in partial i % 16, by fused multiply-adds; then the
 //                 partials are added in a tree: i with i + 8, i + 4, i + 2, i + 1
 //   weighted_sum, pool   per channel one chain over the rows, ascending

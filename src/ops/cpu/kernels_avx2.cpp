@@ -11,6 +11,7 @@
 #include "ops/cpu/kernel_tables.h"
 #include "quant/bf16.h"
 #include "quant/fp8_block.h"
+#include "quant/int4.h"
 #include "quant/mxfp4.h"
 
 // Only what is defined between here and the end is compiled for AVX2: everything included above

@@ -450,20 +450,40 @@ template <quant::Format format>
 inline F32 decode_column(const std::byte* column) {
   if constexpr (format == quant::Format::kF32) return panel_f32(column);
   if constexpr (format == quant::Format::kBF16) return panel_bf16(column);
-  if constexpr (format == quant::Format::kFp8Block128) return panel_e4m3(column);
-  if constexpr (format == quant::Format::kMxfp4) return panel_e2m1(column);
+  if constexpr (format == quant::Format::kFp8Block128 || format == quant::Format::kFp8Block32)
+    return panel_e4m3(column);
+  if constexpr (format == quant::Format::kMxfp4 || format == quant::Format::kNvfp4)
+    return panel_e2m1(column);
+  if constexpr (format == quant::Format::kInt4G32 || format == quant::Format::kInt4G128)
+    return panel_int4(column);
+}
+
+inline float float_at(const std::byte* p, std::int64_t i) {
+  float value;
+  std::memcpy(&value, p + i * 4, sizeof(value));
+  return value;
 }
 
 // total += chain * scale of block b, rows 8 v ..
 template <quant::Format format>
 inline F8 finish_block(const Panel& panel, std::int64_t b, int v, F8 chain, F8 total) {
-  if constexpr (format == quant::Format::kMxfp4)
-    return fma(chain, load_e8m0(panel.scales + b * kPanelRows + 8 * v), total);
-  else if constexpr (format == quant::Format::kFp8Block128)
+  const std::int64_t at = b * kPanelRows + 8 * v;
+  if constexpr (format == quant::Format::kMxfp4) {
+    return fma(chain, load_e8m0(reinterpret_cast<const std::uint8_t*>(panel.scales) + at), total);
+  } else if constexpr (format == quant::Format::kNvfp4) {
+    return fma(chain, load_ue4m3(reinterpret_cast<const std::uint8_t*>(panel.scales) + at), total);
+  } else if constexpr (format == quant::Format::kInt4G32 || format == quant::Format::kInt4G128) {
+    const F8 scale = panel.scale_dtype == tensor::DType::kBF16
+                         ? load_bf16(reinterpret_cast<const std::uint8_t*>(panel.scales) + 2 * at)
+                         : load(reinterpret_cast<const float*>(panel.scales) + at);
+    return fma(chain, scale, total);
+  } else if constexpr (format == quant::Format::kFp8Block128 ||
+                       format == quant::Format::kFp8Block32) {
     // 2^8: the decoded lanes are 2^-8 of the codes' values.
-    return fma(chain * broadcast(256.0f), broadcast(quant::e8m0_decode(panel.scales[b])), total);
-  else
+    return fma(chain * broadcast(256.0f), broadcast(float_at(panel.scales, b)), total);
+  } else {
     return chain + total;
+  }
 }
 
 // The chains of a block into the totals out[tokens][32].
@@ -547,6 +567,10 @@ inline void panel_format(const Panel& panel, const float* const* x, std::int64_t
     panel_few<format, 2>(panel, x, out);
   else
     panel_many<format>(panel, x, n, out);
+  if constexpr (format == quant::Format::kNvfp4) {
+    const F8 global = broadcast(panel.global_scale);
+    for (std::int64_t i = 0; i < n * kPanelRows; i += 8) store(load(out + i) * global, out + i);
+  }
 }
 
 void panel_times(const Panel& panel, const float* const* x, std::int64_t n, float* out) {
@@ -557,8 +581,16 @@ void panel_times(const Panel& panel, const float* const* x, std::int64_t n, floa
       return panel_format<quant::Format::kBF16>(panel, x, n, out);
     case quant::Format::kFp8Block128:
       return panel_format<quant::Format::kFp8Block128>(panel, x, n, out);
+    case quant::Format::kFp8Block32:
+      return panel_format<quant::Format::kFp8Block32>(panel, x, n, out);
     case quant::Format::kMxfp4:
       return panel_format<quant::Format::kMxfp4>(panel, x, n, out);
+    case quant::Format::kNvfp4:
+      return panel_format<quant::Format::kNvfp4>(panel, x, n, out);
+    case quant::Format::kInt4G32:
+      return panel_format<quant::Format::kInt4G32>(panel, x, n, out);
+    case quant::Format::kInt4G128:
+      return panel_format<quant::Format::kInt4G128>(panel, x, n, out);
   }
 }
 

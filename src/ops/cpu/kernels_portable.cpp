@@ -7,6 +7,7 @@
 #include "ops/cpu/kernel_tables.h"
 #include "quant/bf16.h"
 #include "quant/fp8_block.h"
+#include "quant/int4.h"
 #include "quant/mxfp4.h"
 
 namespace nibble::ops::cpu {

@@ -51,6 +51,19 @@ Floats edges() {
   return out;
 }
 
+// Every format with every type its scales may have.
+std::vector<std::pair<quant::Format, tensor::DType>> formats_and_scales() {
+  using tensor::DType;
+  std::vector<std::pair<quant::Format, DType>> all;
+  for (const quant::Format format : quant::kFormats) {
+    if (quant::traits(format).block_cols == 0) all.emplace_back(format, DType::kF8E8M0);
+    for (const DType dtype :
+         {DType::kF8E8M0, DType::kF8E4M3, DType::kBF16, DType::kF16, DType::kF32})
+      if (quant::allows_scale_dtype(format, dtype)) all.emplace_back(format, dtype);
+  }
+  return all;
+}
+
 // Each Isa of this processor.
 class EveryIsa : public ::testing::TestWithParam<Isa> {
  protected:
@@ -201,12 +214,18 @@ TEST_P(EveryIsa, ExpIsWithinAUnitInTheLastPlace) {
 
 TEST_P(EveryIsa, PanelsHoldThePublishedMatrix) {
   using quant::Format;
-  for (const Format format : {Format::kF32, Format::kBF16, Format::kFp8Block128, Format::kMxfp4}) {
-    const std::int64_t rows = 333, cols = 160;
+  for (const auto& [format, scale_dtype] : formats_and_scales()) {
+    const std::int64_t rows = 333, cols = 256;
     const quant::HostMatrix published =
-        quant::encode_matrix(format, rows, cols, normal(random_, rows * cols));
+        quant::encode_matrix(format, rows, cols, normal(random_, rows * cols), scale_dtype);
     const quant::HostMatrix packed = pack_panels(published);
-    const Matrix m{format, rows, cols, packed.data.data(), packed.scales.as<std::uint8_t>()};
+    const Matrix m{format,
+                   rows,
+                   cols,
+                   packed.data.data(),
+                   packed.scales.data(),
+                   packed.scale_dtype,
+                   packed.global_scale};
     // A unit vector for each column picks it out.
     for (std::int64_t c = 0; c < cols; ++c) {
       Floats x(static_cast<std::size_t>(cols), 0.0f);
@@ -220,7 +239,7 @@ TEST_P(EveryIsa, PanelsHoldThePublishedMatrix) {
           Floats row(static_cast<std::size_t>(cols));
           if (r < rows) quant::decode_row(published, r, row);
           ASSERT_EQ(column[lane], row[static_cast<std::size_t>(c)])
-              << quant::format_name(format) << " row " << r << " column " << c;
+              << quant::format_name(format, scale_dtype) << " row " << r << " column " << c;
         }
       }
     }
@@ -231,8 +250,8 @@ TEST_P(EveryIsa, PanelsDecodeEveryCode) {
   // FP8: all codes but NaN; FP4: all codes with all scales that stay finite.
   const auto check = [&](const quant::HostMatrix& published) {
     const quant::HostMatrix packed = pack_panels(published);
-    const Matrix m{published.format, published.rows, published.cols, packed.data.data(),
-                   packed.scales.as<std::uint8_t>()};
+    const Matrix m{published.format,     published.rows,     published.cols,     packed.data.data(),
+                   packed.scales.data(), packed.scale_dtype, packed.global_scale};
     for (std::int64_t c = 0; c < m.cols; ++c) {
       Floats x(static_cast<std::size_t>(m.cols), 0.0f);
       x[static_cast<std::size_t>(c)] = 1.0f;
@@ -262,6 +281,23 @@ TEST_P(EveryIsa, PanelsDecodeEveryCode) {
     fp4.scales.as<std::uint8_t>()[r] = static_cast<std::uint8_t>(r);
   }
   check(fp4);
+  // NVFP4: all codes with all scales but NaN; INT4: all codes.
+  quant::HostMatrix nvfp4 = quant::make_host_matrix(quant::Format::kNvfp4, 127, 16);
+  nvfp4.global_scale = 0.37f;
+  for (std::int64_t r = 0; r < 127; ++r) {
+    for (int i = 0; i < 8; ++i)
+      nvfp4.data.data()[r * 8 + i] = static_cast<std::byte>((2 * i | (2 * i + 1) << 4) ^ (r & 0xF));
+    nvfp4.scales.as<std::uint8_t>()[r] = static_cast<std::uint8_t>(r);
+  }
+  check(nvfp4);
+  for (const auto& [format, scale_dtype] : formats_and_scales()) {
+    if (format != quant::Format::kInt4G32 && format != quant::Format::kInt4G128) continue;
+    quant::HostMatrix int4 =
+        quant::encode_matrix(format, 48, 128, normal(random_, 48 * 128), scale_dtype);
+    for (std::size_t i = 0; i < int4.data.size(); ++i)
+      int4.data.data()[i] = static_cast<std::byte>((i * 17 + i / 64) & 0xFF);
+    check(int4);
+  }
 }
 
 TEST(Panels, RefuseNan) {
@@ -271,16 +307,31 @@ TEST(Panels, RefuseNan) {
   quant::HostMatrix fp4 = quant::encode_matrix(quant::Format::kMxfp4, 2, 32, Floats(64, 1.0f));
   fp4.scales.as<std::uint8_t>()[1] = 0xFF;
   EXPECT_THROW(pack_panels(fp4), CheckpointError);
+  for (const std::uint8_t scale : {0x7F, 0xFF, 0x81, 0x80}) {
+    quant::HostMatrix nvfp4 = quant::encode_matrix(quant::Format::kNvfp4, 2, 32, Floats(64, 1.0f));
+    nvfp4.scales.as<std::uint8_t>()[3] = scale;
+    EXPECT_THROW(pack_panels(nvfp4), CheckpointError);
+  }
+  quant::HostMatrix int4 = quant::encode_matrix(quant::Format::kInt4G32, 2, 32, Floats(64, 1.0f));
+  int4.scales.as<std::uint16_t>()[1] = 0x7F80;  // infinity
+  EXPECT_THROW(pack_panels(int4), CheckpointError);
 }
 
 // One token alone and among others, in each place.
 TEST_P(EveryIsa, PanelsDoNotSeeTheOtherTokens) {
   using quant::Format;
-  for (const Format format : {Format::kF32, Format::kBF16, Format::kFp8Block128, Format::kMxfp4}) {
-    const std::int64_t cols = format == Format::kMxfp4 ? 288 : 301;
+  for (const Format format : quant::kFormats) {
+    // Whole groups where there must be, else a partial block at the end.
+    const std::int64_t cols = quant::traits(format).bits == 4 ? 384 : 301;
     const quant::HostMatrix packed =
         pack_panels(quant::encode_matrix(format, 32, cols, normal(random_, 32 * cols)));
-    const Matrix m{format, 32, cols, packed.data.data(), packed.scales.as<std::uint8_t>()};
+    const Matrix m{format,
+                   32,
+                   cols,
+                   packed.data.data(),
+                   packed.scales.data(),
+                   packed.scale_dtype,
+                   packed.global_scale};
     const Floats x = normal(random_, kTokenTile * cols);
     std::vector<const float*> inputs;
     for (std::int64_t t = 0; t < kTokenTile; ++t) inputs.push_back(x.data() + t * cols);
@@ -348,11 +399,17 @@ std::vector<std::pair<std::string, Floats>> results(const Kernels& k) {
     out.emplace_back("index_scores" + name, scores);
   }
   using quant::Format;
-  for (const Format format : {Format::kF32, Format::kBF16, Format::kFp8Block128, Format::kMxfp4}) {
-    const std::int64_t cols = 352;
+  for (const Format format : quant::kFormats) {
+    const std::int64_t cols = 384;
     const quant::HostMatrix packed =
         pack_panels(quant::encode_matrix(format, 32, cols, normal(random, 32 * cols)));
-    const Matrix m{format, 32, cols, packed.data.data(), packed.scales.as<std::uint8_t>()};
+    const Matrix m{format,
+                   32,
+                   cols,
+                   packed.data.data(),
+                   packed.scales.data(),
+                   packed.scale_dtype,
+                   packed.global_scale};
     const Floats x = normal(random, 7 * cols);
     std::vector<const float*> inputs;
     for (std::int64_t t = 0; t < 7; ++t) inputs.push_back(x.data() + t * cols);

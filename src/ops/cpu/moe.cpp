@@ -62,7 +62,9 @@ void CpuBackend::routed_experts(const RoutedExpertsArgs& a) {
   check_shape(a.weights, {n, k}, "experts.weights");
   check_shape(a.y, {n, d}, "experts.y");
   const bool release = numerics().release;
-  const float* x = rounded_input(a.x.f32(), n, d, true);
+  const auto takes_fp8 = [release](const Matrix& w) {
+    return release && quant::traits(w.format).fp8_activations;
+  };
 
   // A slot is one expert's work on one token: t * k + j for the routed ones, n * k + t for the
   // shared one, which counts as the last expert. slots_ lists them expert by expert, in order.
@@ -86,6 +88,14 @@ void CpuBackend::routed_experts(const RoutedExpertsArgs& a) {
     slots_[static_cast<std::size_t>(slot_cursor_[static_cast<std::size_t>(e)]++)] =
         static_cast<std::int32_t>(s);
   }
+
+  // Two copies of the input where formats are mixed.
+  const auto any_takes_fp8 = [&](const ExpertWeights& w) {
+    return takes_fp8(w.w1) || takes_fp8(w.w3);
+  };
+  const float* const plain = a.x.f32();
+  const float* const rounded = rounded_input(
+      plain, n, d, any_takes_fp8(a.shared) || std::ranges::any_of(a.routed, any_takes_fp8));
 
   // Pieces of work: up to kTokenTile slots of one expert.
   tiles_.clear();
@@ -114,10 +124,14 @@ void CpuBackend::routed_experts(const RoutedExpertsArgs& a) {
       const Tile& tile = tiles_[static_cast<std::size_t>(item / inner_panels)];
       const std::int64_t p = item % inner_panels, count = tile.end - tile.begin;
       const std::int32_t* slot = slots_.data() + tile.begin;
-      for (std::int64_t i = 0; i < count; ++i) inputs[i] = x + token_of(slot[i]) * d;
       const ExpertWeights& w = weights_of(tile.group);
-      k_.panel(panel_of(w.w1, p), inputs, count, gates);
-      k_.panel(panel_of(w.w3, p), inputs, count, ups);
+      const auto times = [&](const Matrix& matrix, float* out) {
+        const float* x = takes_fp8(matrix) ? rounded : plain;
+        for (std::int64_t i = 0; i < count; ++i) inputs[i] = x + token_of(slot[i]) * d;
+        k_.panel(panel_of(matrix, p), inputs, count, out);
+      };
+      times(w.w1, gates);
+      times(w.w3, ups);
       const std::int64_t lanes = std::min<std::int64_t>(kPanelRows, inner - p * kPanelRows);
       for (std::int64_t i = 0; i < count; ++i) {
         const float weight = slot[i] < n * k ? a.weights.f32()[slot[i]] : 1.0f;
@@ -130,7 +144,10 @@ void CpuBackend::routed_experts(const RoutedExpertsArgs& a) {
   parallel(tiles * inner_panels, 2.0 * static_cast<double>(d) * column_ns, up);
   if (release)
     parallel(slots, 0.3 * static_cast<double>(inner), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t s = begin; s < end; ++s) k_.round_fp8(hidden + s * inner, inner, 128);
+      for (std::int64_t s = begin; s < end; ++s) {
+        const std::int64_t e = s < n * k ? a.experts.i32()[s] : experts;
+        if (takes_fp8(weights_of(e).w2)) k_.round_fp8(hidden + s * inner, inner, 128);
+      }
     });
 
   // outputs[slot] = w2 hidden[slot]

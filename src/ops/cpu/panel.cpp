@@ -1,18 +1,20 @@
 #include "ops/cpu/panel.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
 #include "nibble/status.h"
 #include "quant/bf16.h"
 #include "quant/fp8_block.h"
-#include "quant/mxfp4.h"
+#include "quant/scale.h"
 
 namespace nibble::ops::cpu {
 namespace {
 
 using quant::Format;
+using tensor::DType;
 
 [[noreturn]] void refuse_nan(const quant::HostMatrix& m, const char* what, std::int64_t row,
                              std::int64_t column) {
@@ -35,12 +37,16 @@ void pack_row(const quant::HostMatrix& from, std::int64_t r, std::byte* panel) {
         std::memcpy(panel + c * stride + 2 * bf16_place(lane), codes + 2 * c, 2);
       return;
     case Format::kFp8Block128:
+    case Format::kFp8Block32:
       for (std::int64_t c = 0; c < cols; ++c) {
         if (quant::e4m3_is_nan(static_cast<std::uint8_t>(codes[c]))) refuse_nan(from, "code", r, c);
         panel[c * stride + fp8_place(lane)] = codes[c];
       }
       return;
-    case Format::kMxfp4: {
+    case Format::kMxfp4:
+    case Format::kNvfp4:
+    case Format::kInt4G32:
+    case Format::kInt4G128: {
       const std::int64_t place = fp4_place(lane);
       for (std::int64_t c = 0; c < cols; ++c) {
         const std::byte code = (codes[c / 2] >> (c % 2 * 4)) & std::byte{0xF};
@@ -51,24 +57,58 @@ void pack_row(const quant::HostMatrix& from, std::int64_t r, std::byte* panel) {
   }
 }
 
-void pack_scales(const quant::HostMatrix& from, quant::HostMatrix& to) {
-  const auto* scales = from.scales.as<std::uint8_t>();
-  for (std::size_t i = 0; i < from.scales.size(); ++i)
-    if (scales[i] == quant::kE8M0Nan)
-      refuse_nan(from, "scale (its index is the column)", 0, static_cast<std::int64_t>(i));
-  if (from.format == Format::kFp8Block128) {
-    to.scales = quant::AlignedBytes(from.scales.size());
-    std::copy_n(scales, from.scales.size(), to.scales.as<std::uint8_t>());
-  } else if (from.format == Format::kMxfp4) {
-    const std::int64_t groups = from.cols / quant::kMxfp4Group;
-    const std::int64_t bytes = panel_count(from.rows) * groups * kPanelRows;
-    to.scales = quant::AlignedBytes(static_cast<std::size_t>(bytes));
-    auto* out = to.scales.as<std::uint8_t>();
-    std::fill_n(out, bytes, quant::kE8M0One);
-    for (std::int64_t r = 0; r < from.rows; ++r)
-      for (std::int64_t g = 0; g < groups; ++g)
-        out[(r / kPanelRows * groups + g) * kPanelRows + r % kPanelRows] = scales[r * groups + g];
+// Scales in the type the kernels read.
+DType packed_scale_dtype(const quant::HostMatrix& from) {
+  switch (from.format) {
+    case Format::kF32:
+    case Format::kBF16:
+    case Format::kMxfp4:
+    case Format::kNvfp4:
+      return from.scale_dtype;
+    case Format::kFp8Block128:
+    case Format::kFp8Block32:
+      return DType::kF32;
+    case Format::kInt4G32:
+    case Format::kInt4G128:
+      return from.scale_dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
   }
+  return from.scale_dtype;
+}
+
+void pack_scales(const quant::HostMatrix& from, quant::HostMatrix& to) {
+  const quant::FormatTraits& t = quant::traits(from.format);
+  const std::int64_t count = quant::scale_count(from.format, from.rows, from.cols);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float scale = quant::scale_value(from.scale_dtype, from.scales.data(), i);
+    if (!std::isfinite(scale) || (from.format == Format::kNvfp4 && std::signbit(scale)))
+      refuse_nan(from, "scale (its index is the column)", 0, i);
+  }
+  to.scale_dtype = packed_scale_dtype(from);
+  to.global_scale = from.global_scale;
+  if (count == 0) return;
+  if (t.block_rows > 1) {  // in the published order
+    to.scales = quant::AlignedBytes(static_cast<std::size_t>(count) * sizeof(float));
+    for (std::int64_t i = 0; i < count; ++i)
+      to.scales.as<float>()[i] = quant::scale_value(from.scale_dtype, from.scales.data(), i);
+    return;
+  }
+  // Rows past the end: the smallest scale, 0 where there is one (INT4, whose code 0 means -8).
+  const std::int64_t groups = from.cols / t.block_cols, bytes = tensor::dtype_bytes(to.scale_dtype);
+  to.scales = quant::AlignedBytes(
+      static_cast<std::size_t>(panel_count(from.rows) * groups * kPanelRows * bytes));
+  std::ranges::fill(to.scales.span(), std::byte{0});
+  for (std::int64_t r = 0; r < from.rows; ++r)
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const std::int64_t at = (r / kPanelRows * groups + g) * kPanelRows + r % kPanelRows;
+      std::byte* out = to.scales.data() + at * bytes;
+      const std::int64_t i = r * groups + g;
+      if (to.scale_dtype == from.scale_dtype) {
+        std::memcpy(out, from.scales.data() + i * bytes, static_cast<std::size_t>(bytes));
+      } else {
+        const float scale = quant::scale_value(from.scale_dtype, from.scales.data(), i);
+        std::memcpy(out, &scale, sizeof(scale));
+      }
+    }
 }
 
 }  // namespace
@@ -94,11 +134,15 @@ Panel panel_of(const Matrix& packed, std::int64_t p) {
   panel.cols = packed.cols;
   panel.data = static_cast<const std::byte*>(packed.data) +
                p * panel_column_bytes(packed.format) * packed.cols;
-  if (packed.format == Format::kFp8Block128)
-    panel.scales =
-        packed.scales + p * kPanelRows / quant::kFp8Block * quant::fp8_blocks(packed.cols);
-  else if (packed.format == Format::kMxfp4)
-    panel.scales = packed.scales + p * packed.cols;  // 32 bytes per 32 columns
+  panel.scale_dtype = packed.scale_dtype;
+  panel.global_scale = packed.global_scale;
+  const quant::FormatTraits& t = quant::traits(packed.format);
+  if (t.block_cols > 0) {
+    const std::int64_t groups = quant::fp8_blocks(packed.cols, t.block_cols);
+    const std::int64_t first =
+        t.block_rows > 1 ? p * kPanelRows / t.block_rows * groups : p * groups * kPanelRows;
+    panel.scales = packed.scales + first * tensor::dtype_bytes(packed.scale_dtype);
+  }
   return panel;
 }
 

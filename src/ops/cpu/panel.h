@@ -5,8 +5,11 @@
 // Panel p holds rows 32 p .. 32 p + 31 (rows past the end are zeros); columns follow each other:
 //   kF32           128 bytes a column, rows in order
 //   kBF16           64 bytes: bf16_place(row) is the 16-bit word
-//   kFp8Block128    32 bytes: fp8_place(row) is the byte; scales as published
+//   kFp8Block128    32 bytes: fp8_place(row) is the byte; scales F32, in the published order
+//   kFp8Block32     the same: a panel is one row of its blocks
 //   kMxfp4          16 bytes: fp4_place(row) is the nibble, even ones low; scales [panels][cols/32][32]
+//   kNvfp4          the same with scales [panels][cols/16][32]; the global scale multiplies the output
+//   kInt4G32, G128  the same with scales [panels][cols/group][32], BF16 where published so, else F32
 // The places make decoding shifts and masks, without a shuffle.
 #pragma once
 
@@ -47,8 +50,12 @@ constexpr std::int64_t panel_column_bytes(quant::Format format) {
     case quant::Format::kBF16:
       return 2 * kPanelRows;
     case quant::Format::kFp8Block128:
+    case quant::Format::kFp8Block32:
       return kPanelRows;
     case quant::Format::kMxfp4:
+    case quant::Format::kNvfp4:
+    case quant::Format::kInt4G32:
+    case quant::Format::kInt4G128:
       return kPanelRows / 2;
   }
   return 0;
@@ -57,7 +64,20 @@ constexpr std::int64_t panel_column_bytes(quant::Format format) {
 // Columns that share a scale: a chain of multiply-adds starts at zero for each, and is scaled and
 // added to the output's total when it ends.
 constexpr std::int64_t panel_block(quant::Format format) {
-  return format == quant::Format::kMxfp4 ? 32 : 128;
+  switch (format) {
+    case quant::Format::kNvfp4:
+      return 16;
+    case quant::Format::kFp8Block32:
+    case quant::Format::kMxfp4:
+    case quant::Format::kInt4G32:
+      return 32;
+    case quant::Format::kF32:
+    case quant::Format::kBF16:
+    case quant::Format::kFp8Block128:
+    case quant::Format::kInt4G128:
+      return 128;
+  }
+  return 0;
 }
 
 // Tokens that a thread takes through a panel together: their outputs (12 KB) and the decoded block
@@ -74,12 +94,14 @@ struct Panel {
   quant::Format format = quant::Format::kF32;
   std::int64_t cols = 0;
   const std::byte* data = nullptr;
-  const std::uint8_t* scales = nullptr;  // kFp8Block128: a byte per 128 columns; kMxfp4: 32 bytes
-                                         // per 32 columns
+  const std::byte* scales = nullptr;  // FP8: a scale a block of columns; FP4, INT4: 32 of them
+  tensor::DType scale_dtype = tensor::DType::kF8E8M0;
+  float global_scale = 1.0f;  // kNvfp4
 };
 
 // The matrix in panels, from its published layout. Throws nibble::Error when an FP8 code or a scale
-// is NaN: those are damage, and the kernels' decoding does not know them.
+// is NaN, a wide scale infinite or an NVFP4 scale negative: those are damage, and the kernels' decoding
+// does not know them.
 quant::HostMatrix pack_panels(const quant::HostMatrix& published);
 
 // Panel p of a matrix that pack_panels made.

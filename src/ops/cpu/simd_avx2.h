@@ -231,29 +231,44 @@ inline F32 panel_e4m3(const std::byte* p) {
            {_mm256_cvtph_ps(_mm256_castsi256_si128(high))},
            {_mm256_cvtph_ps(_mm256_extracti128_si256(high, 1))}}};
 }
-inline F32 panel_e2m1(const std::byte* p) {
-  // The two bytes of a bf16 by table; every E2M1 value is a bf16.
-  const __m256i low_bytes = _mm256_setr_epi8(
-      0, 0, char(0x80), char(0xC0), 0, 0x40, char(0x80), char(0xC0), 0, 0, char(0x80), char(0xC0),
-      0, 0x40, char(0x80), char(0xC0), 0, 0, char(0x80), char(0xC0), 0, 0x40, char(0x80),
-      char(0xC0), 0, 0, char(0x80), char(0xC0), 0, 0x40, char(0x80), char(0xC0));
-  const __m256i high_bytes =
-      _mm256_setr_epi8(0, 0x3F, 0x3F, 0x3F, 0x40, 0x40, 0x40, 0x40, char(0x80), char(0xBF),
-                       char(0xBF), char(0xBF), char(0xC0), char(0xC0), char(0xC0), char(0xC0), 0,
-                       0x3F, 0x3F, 0x3F, 0x40, 0x40, 0x40, 0x40, char(0x80), char(0xBF), char(0xBF),
-                       char(0xBF), char(0xC0), char(0xC0), char(0xC0), char(0xC0));
+// Nibbles through a table of 16 bf16 numbers, given as its lower and its upper bytes.
+inline F32 panel_nibbles(const std::byte* p, __m128i lower, __m128i upper_bytes) {
+  const __m256i low_table = _mm256_broadcastsi128_si256(lower);
+  const __m256i high_table = _mm256_broadcastsi128_si256(upper_bytes);
   const __m256i both =
       _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   const __m256i nibbles = _mm256_and_si256(
       _mm256_srlv_epi32(both, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4)), _mm256_set1_epi8(0xF));
-  const __m256i low = _mm256_shuffle_epi8(low_bytes, nibbles);
-  const __m256i high = _mm256_shuffle_epi8(high_bytes, nibbles);
+  const __m256i low = _mm256_shuffle_epi8(low_table, nibbles);
+  const __m256i high = _mm256_shuffle_epi8(high_table, nibbles);
   const __m256i first = _mm256_unpacklo_epi8(low, high), last = _mm256_unpackhi_epi8(low, high);
   const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
   return {{{_mm256_castsi256_ps(_mm256_slli_epi32(first, 16))},
            {_mm256_castsi256_ps(_mm256_and_si256(first, upper))},
            {_mm256_castsi256_ps(_mm256_slli_epi32(last, 16))},
            {_mm256_castsi256_ps(_mm256_and_si256(last, upper))}}};
+}
+// Every E2M1 value and every integer -8..7 is a bf16.
+inline F32 panel_e2m1(const std::byte* p) {
+  return panel_nibbles(
+      p,
+      _mm_setr_epi8(0, 0, char(0x80), char(0xC0), 0, 0x40, char(0x80), char(0xC0), 0, 0, char(0x80),
+                    char(0xC0), 0, 0x40, char(0x80), char(0xC0)),
+      _mm_setr_epi8(0, 0x3F, 0x3F, 0x3F, 0x40, 0x40, 0x40, 0x40, char(0x80), char(0xBF), char(0xBF),
+                    char(0xBF), char(0xC0), char(0xC0), char(0xC0), char(0xC0)));
+}
+inline F32 panel_int4(const std::byte* p) {
+  return panel_nibbles(
+      p,
+      _mm_setr_epi8(0, char(0xE0), char(0xC0), char(0xA0), char(0x80), 0x40, 0, char(0x80), 0,
+                    char(0x80), 0, 0x40, char(0x80), char(0xA0), char(0xC0), char(0xE0)),
+      _mm_setr_epi8(char(0xC1), char(0xC0), char(0xC0), char(0xC0), char(0xC0), char(0xC0),
+                    char(0xC0), char(0xBF), 0, 0x3F, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40));
+}
+// Eight E4M3 bytes without sign (and not NaN): their bits read as halves are 2^-8 of them.
+inline F8 load_ue4m3(const std::uint8_t* p) {
+  const __m128i codes = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  return {_mm256_mul_ps(_mm256_cvtph_ps(_mm_slli_epi16(codes, 7)), _mm256_set1_ps(256.0f))};
 }
 // Eight E8M0 bytes 0..254.
 inline F8 load_e8m0(const std::uint8_t* p) {

@@ -169,6 +169,16 @@ inline F32 panel_e2m1(const std::byte* p) {
     return quant::e2m1_decode(static_cast<std::uint8_t>(w[nibble / 2] >> (nibble % 2 * 4)));
   });
 }
+inline F32 panel_int4(const std::byte* p) {
+  const auto* w = reinterpret_cast<const std::uint8_t*>(p);
+  return panel_lanes([&](std::int64_t row) {
+    const std::int64_t nibble = fp4_place(row);
+    return quant::int4_decode(static_cast<std::uint8_t>(w[nibble / 2] >> (nibble % 2 * 4)));
+  });
+}
+inline F8 load_ue4m3(const std::uint8_t* p) {
+  return lanes([&](std::int64_t i) { return quant::e4m3_decode(p[i]); });
+}
 inline F8 load_e8m0(const std::uint8_t* p) {
   return lanes([&](std::int64_t i) { return quant::e8m0_decode(p[i]); });
 }

@@ -37,7 +37,7 @@ void RefBackend::linear(const LinearArgs& a) {
   check_shape(a.x, {n, cols}, "linear.x");
   check_shape(a.y, {n, rows}, "linear.y");
   std::vector<float> x(a.x.f32(), a.x.f32() + n * cols);
-  if (numerics().release && a.quantize_input)
+  if (numerics().release && a.quantize_input && quant::traits(a.weight.format).fp8_activations)
     for (std::int64_t t = 0; t < n; ++t) fp8_round_blocks(x.data() + t * cols, cols, 128);
   std::vector<float> w(static_cast<std::size_t>(cols));
   for (std::int64_t r = 0; r < rows; ++r) {

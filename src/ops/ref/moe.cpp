@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "ops/ref/ref_backend.h"
@@ -26,19 +27,25 @@ std::vector<float> multiply(const Matrix& w, const std::vector<float>& x) {
   return y;
 }
 
-// w2 (weight * silu(min(w1 x, limit)) * clamp(w3 x, -limit, limit)); x is already rounded for the
-// experts.
+// The input of w, rounded to FP8 where release numerics and w's format ask for it.
+std::vector<float> input_of(const Matrix& w, std::vector<float> x, bool release) {
+  if (release && quant::traits(w.format).fp8_activations)
+    fp8_round_blocks(x.data(), static_cast<std::int64_t>(x.size()), 128);
+  return x;
+}
+
+// w2 (weight * silu(min(w1 x, limit)) * clamp(w3 x, -limit, limit))
 std::vector<float> expert(const ExpertWeights& e, const std::vector<float>& x, float limit,
                           float weight, bool release) {
-  std::vector<float> gate = multiply(e.w1, x), up = multiply(e.w3, x);
+  std::vector<float> gate = multiply(e.w1, input_of(e.w1, x, release));
+  const std::vector<float> up = multiply(e.w3, input_of(e.w3, x, release));
   for (std::size_t i = 0; i < gate.size(); ++i) {
     const float g = std::min(release ? bf16_round(gate[i]) : gate[i], limit);
     const float u = std::clamp(release ? bf16_round(up[i]) : up[i], -limit, limit);
     gate[i] = weight * (g / (1.0f + std::exp(-g)) * u);
     if (release) gate[i] = bf16_round(gate[i]);
   }
-  if (release) fp8_round_blocks(gate.data(), static_cast<std::int64_t>(gate.size()), 128);
-  std::vector<float> y = multiply(e.w2, gate);
+  std::vector<float> y = multiply(e.w2, input_of(e.w2, std::move(gate), release));
   if (release) bf16_round(y.data(), static_cast<std::int64_t>(y.size()));
   return y;
 }
@@ -81,8 +88,7 @@ void RefBackend::routed_experts(const RoutedExpertsArgs& a) {
   check_shape(a.y, {n, d}, "experts.y");
   const bool release = numerics().release;
   for (std::int64_t t = 0; t < n; ++t) {
-    std::vector<float> x(a.x.f32() + t * d, a.x.f32() + (t + 1) * d);
-    if (release) fp8_round_blocks(x.data(), d, 128);
+    const std::vector<float> x(a.x.f32() + t * d, a.x.f32() + (t + 1) * d);
     std::vector<float> sum(static_cast<std::size_t>(d), 0.0f);
     const auto add = [&](const std::vector<float>& y) {
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += y[i];

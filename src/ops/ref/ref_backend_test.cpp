@@ -301,6 +301,42 @@ TEST_F(RefOps, NarrowWeightsAreDecodedAsPublished) {
   fp8.scales.as<std::uint8_t>()[1] = 129;
   b.linear({put(Floats(130, 1.0f), {1, 130}), b.upload(std::move(fp8)), y});
   EXPECT_EQ(y.f32()[0], 128.0f + 2 * 4.0f);
+  // NVFP4: codes 2 and 13, scale 0x44 = 3, global 0.125.
+  quant::HostMatrix nvfp4 = quant::make_host_matrix(Format::kNvfp4, 1, 16);
+  std::fill_n(nvfp4.data.data(), 8, std::byte{0});
+  nvfp4.data.data()[1] = std::byte{0xD2};
+  nvfp4.scales.as<std::uint8_t>()[0] = 0x44;
+  nvfp4.global_scale = 0.125f;
+  b.linear({put(Floats(x.begin(), x.begin() + 16), {1, 16}), b.upload(std::move(nvfp4)), y});
+  EXPECT_EQ(y.f32()[0], (10.0f * 1 - 100.0f * 3) * 3 * 0.125f);
+  // INT4: codes 15 and 0 are 7 and -8.
+  quant::HostMatrix int4 = quant::make_host_matrix(Format::kInt4G32, 1, 32);
+  std::fill_n(int4.data.data(), 16, std::byte{0x88});
+  int4.data.data()[1] = std::byte{0x0F};
+  int4.scales.as<std::uint16_t>()[0] = 0x3F00;  // 0.5
+  b.linear({put(x, {1, 32}), b.upload(std::move(int4)), y});
+  EXPECT_EQ(y.f32()[0], (10.0f * 7 - 100.0f * 8) * 0.5f);
+}
+
+// Release: inputs of FP8 and MXFP4 matrices lie on the FP8 grid, those of the others do not.
+TEST_F(RefOps, ReleaseRoundsInputsAsTheFormatTakesThem) {
+  RefBackend release{Numerics{.release = true}};
+  Floats x(128, 0.0f);
+  x[0] = 448.0f;
+  x[1] = 1.03125f;  // bf16, but 1 on the FP8 grid beside 448
+  for (const Format format : quant::kFormats) {
+    Floats w(128, 0.0f);
+    w[1] = 7.5f;  // INT4's scale is then 1, its largest code 7
+    const quant::HostMatrix encoded = quant::encode_matrix(format, 1, 128, w);
+    Floats row(128);
+    quant::decode_row(encoded, 0, row);
+    const View y = release.allocate(DType::kF32, {1, 1});
+    release.linear({release.upload(std::span<const float>(x), {1, 128}),
+                    release.upload(quant::encode_matrix(format, 1, 128, w)), y, true, false});
+    const bool fp8 =
+        format == Format::kFp8Block128 || format == Format::kFp8Block32 || format == Format::kMxfp4;
+    EXPECT_EQ(y.f32()[0], row[1] * (fp8 ? 1.0f : 1.03125f)) << quant::format_name(format);
+  }
 }
 
 TEST(RefRounding, Fp8BlocksUseThePublishedScale) {

@@ -170,30 +170,9 @@ void load_row(const RowPool& pool, std::int64_t slot, std::int64_t row, float* x
 }
 
 void decode_matrix_row(const Matrix& m, std::int64_t r, float* out) {
-  const auto* codes = static_cast<const std::uint8_t*>(m.data);
-  const std::size_t cols = static_cast<std::size_t>(m.cols);
-  switch (m.format) {
-    case quant::Format::kF32:
-      std::memcpy(out, static_cast<const float*>(m.data) + r * m.cols, cols * sizeof(float));
-      return;
-    case quant::Format::kBF16: {
-      const auto* bits = static_cast<const std::uint16_t*>(m.data) + r * m.cols;
-      for (std::int64_t c = 0; c < m.cols; ++c) out[c] = quant::bf16_decode(bits[c]);
-      return;
-    }
-    case quant::Format::kFp8Block128: {
-      const std::int64_t blocks = quant::fp8_blocks(m.cols);
-      quant::fp8_decode_row(
-          {codes + r * m.cols, cols},
-          {m.scales + r / quant::kFp8Block * blocks, static_cast<std::size_t>(blocks)},
-          {out, cols});
-      return;
-    }
-    case quant::Format::kMxfp4:
-      quant::mxfp4_decode_row({codes + r * m.cols / 2, cols / 2},
-                              {m.scales + r * m.cols / 32, cols / 32}, {out, cols});
-      return;
-  }
+  quant::decode_row(quant::MatrixView{m.format, m.rows, m.cols, m.scale_dtype, m.global_scale,
+                                      static_cast<const std::byte*>(m.data), m.scales},
+                    r, {out, static_cast<std::size_t>(m.cols)});
 }
 
 }  // namespace nibble::ops::ref

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "ops/ref/rounding.h"
 #include "ops/testing/op_table.h"
@@ -114,11 +115,32 @@ struct Experts {
   Weights w1, w3, w2;
 };
 
-Experts make_experts(OpTable& table, Format format, std::int64_t d, std::int64_t inner) {
+// The formats of an expert's three matrices; a checkpoint may mix them.
+struct ExpertFormats {
+  Format w1, w3, w2;
+  ExpertFormats(Format all) : w1(all), w3(all), w2(all) {}  // NOLINT(google-explicit-constructor)
+  ExpertFormats(Format gate, Format up, Format down) : w1(gate), w3(up), w2(down) {}
+  std::string name() const {
+    if (w1 == w3 && w3 == w2) return quant::format_name(w1);
+    return fmt::format("{}/{}/{}", quant::format_name(w1), quant::format_name(w3),
+                       quant::format_name(w2));
+  }
+};
+
+Experts make_experts(OpTable& table, const ExpertFormats& formats, std::int64_t d,
+                     std::int64_t inner) {
   const float up = 2.0f / std::sqrt(static_cast<float>(d));
   const float down = 1.0f / std::sqrt(static_cast<float>(inner));
-  return {make_weights(table, format, inner, d, up), make_weights(table, format, inner, d, up),
-          make_weights(table, format, d, inner, down)};
+  return {make_weights(table, formats.w1, inner, d, up),
+          make_weights(table, formats.w3, inner, d, up),
+          make_weights(table, formats.w2, d, inner, down)};
+}
+
+// x as the matrix takes it.
+Floats input_of(const Weights& w, Floats x, bool release) {
+  if (release && quant::traits(w.format).fp8_activations)
+    ref::fp8_round_blocks(x.data(), static_cast<std::int64_t>(x.size()), 128);
+  return x;
 }
 
 // One expert on one token: magnitudes in double and the error of each output.
@@ -127,15 +149,16 @@ struct Trace {
   std::vector<double> error, slack;  // [D]
 };
 
-Trace trace_expert(const Experts& e, const float* x, float weight, float limit, bool release) {
+Trace trace_expert(const Experts& e, const Floats& x, float weight, float limit, bool release) {
   Trace trace;
+  const Floats gate_x = input_of(e.w1, x, release), up_x = input_of(e.w3, x, release);
   std::vector<double> hidden_error, quantum;
   const std::int64_t inner = e.w1.rows, d = e.w1.cols;
   for (std::int64_t i = 0; i < inner; ++i) {
     double g = 0.0, u = 0.0;
     for (std::int64_t c = 0; c < d; ++c) {
-      g += static_cast<double>(e.w1.row(i)[c]) * x[c];
-      u += static_cast<double>(e.w3.row(i)[c]) * x[c];
+      g += static_cast<double>(e.w1.row(i)[c]) * gate_x[static_cast<std::size_t>(c)];
+      u += static_cast<double>(e.w3.row(i)[c]) * up_x[static_cast<std::size_t>(c)];
     }
     if (release) {
       g = ref::bf16_round(static_cast<float>(g));
@@ -145,13 +168,14 @@ Trace trace_expert(const Experts& e, const float* x, float weight, float limit, 
     u = std::clamp<double>(u, -limit, limit);
     const double silu = g / (1.0 + std::exp(-g)), h = weight * silu * u;
     trace.hidden.push_back(static_cast<float>(h));
-    hidden_error.push_back(std::fabs(weight) * (1.1 * std::fabs(u) * dot_bound(e.w1.row(i), x, d) +
-                                                std::fabs(silu) * dot_bound(e.w3.row(i), x, d)) +
+    hidden_error.push_back(std::fabs(weight) *
+                               (1.1 * std::fabs(u) * dot_bound(e.w1.row(i), gate_x.data(), d) +
+                                std::fabs(silu) * dot_bound(e.w3.row(i), up_x.data(), d)) +
                            16.0 * kUnit * std::fabs(h));
   }
   if (release) {
     for (float& h : trace.hidden) h = ref::bf16_round(h);
-    ref::fp8_round_blocks(trace.hidden.data(), inner, 128);
+    trace.hidden = input_of(e.w2, std::move(trace.hidden), release);
   }
   for (std::int64_t r = 0; r < d; ++r) {
     double squares = 0.0, largest = 0.0;
@@ -169,7 +193,7 @@ Trace trace_expert(const Experts& e, const float* x, float weight, float limit, 
 }
 
 // The inner channels from 64 on become 2^18 times smaller, and odd outputs see only those: which
-// channels share a scale then shows.
+// channels share a scale then shows. The weights' own blocks must be no wider than 64.
 void widen(Experts& e) {
   const std::int64_t inner = e.w1.rows, d = e.w1.cols;
   for (std::int64_t i = 0; i < inner; ++i) {
@@ -179,16 +203,22 @@ void widen(Experts& e) {
     for (std::int64_t r = 1; r < d; r += 2)
       e.w2.published[static_cast<std::size_t>(r * inner + i)] *= i < 64 ? 0.0f : 0x1p18f;
   }
-  for (Weights* w : {&e.w1, &e.w3, &e.w2}) w->values = w->published;  // kF32
+  for (Weights* w : {&e.w1, &e.w3, &e.w2}) {
+    const quant::HostMatrix encoded =
+        quant::encode_matrix(w->format, w->rows, w->cols, w->published);
+    for (std::int64_t r = 0; r < w->rows; ++r)
+      quant::decode_row(encoded, r,
+                        {w->values.data() + r * w->cols, static_cast<std::size_t>(w->cols)});
+  }
 }
 
-void experts_case(OpTable& table, Format routed_format, Format shared_format, std::int64_t n,
-                  std::int64_t d, std::int64_t inner, std::int64_t experts, std::int64_t k,
-                  float limit, bool wide = false) {
-  table.begin(
-      "routed_experts",
-      fmt::format("{} + {} n={} D={} I={} {} of {} limit={}", quant::format_name(routed_format),
-                  quant::format_name(shared_format), n, d, inner, k, experts, limit));
+void experts_case(OpTable& table, const ExpertFormats& routed_format,
+                  const ExpertFormats& shared_format, std::int64_t n, std::int64_t d,
+                  std::int64_t inner, std::int64_t experts, std::int64_t k, float limit,
+                  bool wide = false) {
+  table.begin("routed_experts",
+              fmt::format("{} + {} n={} D={} I={} {} of {} limit={}", routed_format.name(),
+                          shared_format.name(), n, d, inner, k, experts, limit));
   std::vector<Experts> routed;
   for (std::int64_t e = 0; e < experts; ++e)
     routed.push_back(make_experts(table, routed_format, d, inner));
@@ -217,14 +247,13 @@ void experts_case(OpTable& table, Format routed_format, Format shared_format, st
   Tolerance tolerance{
       .bound = {}, .rounded = table.release(), .quanta = 2.0, .slack = {}, .flips = 0.1};
   for (std::int64_t t = 0; t < n; ++t) {
-    Floats input(x.begin() + t * d, x.begin() + (t + 1) * d);
-    if (table.release()) ref::fp8_round_blocks(input.data(), d, 128);
+    const Floats input(x.begin() + t * d, x.begin() + (t + 1) * d);
     std::vector<double> bound(static_cast<std::size_t>(d), 0.0), slack = bound;
     for (std::int64_t j = 0; j <= k; ++j) {
       const auto at = static_cast<std::size_t>(t * k + j);
       const Experts& e = j < k ? routed[static_cast<std::size_t>(chosen[at])] : shared;
       const Trace trace =
-          trace_expert(e, input.data(), j < k ? weights[at] : 1.0f, limit, table.release());
+          trace_expert(e, input, j < k ? weights[at] : 1.0f, limit, table.release());
       for (std::size_t i = 0; i < bound.size(); ++i) {
         bound[i] += trace.error[i];
         slack[i] += trace.slack[i];
@@ -242,7 +271,8 @@ void experts_case(OpTable& table, Format routed_format, Format shared_format, st
 }  // namespace
 
 void moe_cases(OpTable& table) {
-  for (const Format format : {Format::kBF16, Format::kF32, Format::kFp8Block128}) {
+  for (const Format format :
+       {Format::kBF16, Format::kF32, Format::kFp8Block128, Format::kFp8Block32}) {
     for (const bool hash : {false, true}) {
       route_case(table, format, 0, 64, 8, 2, hash);
       route_case(table, format, 1, 256, 16, 2, hash);
@@ -251,15 +281,24 @@ void moe_cases(OpTable& table) {
     }
   }
   route_tie_case(table);
-  for (const Format format : {Format::kMxfp4, Format::kFp8Block128, Format::kBF16, Format::kF32}) {
-    experts_case(table, format, Format::kFp8Block128, 0, 64, 32, 4, 2, 10.0f);
+  for (const Format format : quant::kFormats) {
+    // INT4 with groups of 128 needs channels in multiples of them.
+    const std::int64_t m = format == Format::kInt4G128 ? 128 : 1;
+    const auto up = [m](std::int64_t size) { return (size + m - 1) / m * m; };
+    experts_case(table, format, Format::kFp8Block128, 0, up(64), up(32), 4, 2, 10.0f);
     experts_case(table, format, Format::kFp8Block128, 1, 256, 128, 16, 2, 10.0f);
-    experts_case(table, format, Format::kBF16, 64, 64, 160, 5, 3, 1.0f);
-    experts_case(table, format, Format::kF32, 130, 96, 64, 1, 1, 10.0f);  // one expert, all tokens
+    experts_case(table, format, Format::kBF16, 64, up(64), up(160), 5, 3, 1.0f);
+    // one expert, all tokens
+    experts_case(table, format, Format::kF32, 130, up(96), up(64), 1, 1, 10.0f);
   }
   experts_case(table, Format::kMxfp4, Format::kFp8Block128, 7, 288, 96, 40, 6, 10.0f);
   experts_case(table, Format::kF32, Format::kF32, 5, 33, 21, 3, 2, 0.5f);
-  experts_case(table, Format::kF32, Format::kF32, 20, 64, 192, 3, 2, 10.0f, true);
+  experts_case(table, Format::kFp8Block32, Format::kFp8Block32, 20, 64, 192, 3, 2, 10.0f, true);
+  // Formats mixed within an expert: each matrix takes its own kind of input.
+  experts_case(table, {Format::kNvfp4, Format::kNvfp4, Format::kMxfp4}, Format::kBF16, 9, 96, 64, 6,
+               2, 10.0f);
+  experts_case(table, {Format::kFp8Block32, Format::kInt4G32, Format::kBF16}, Format::kNvfp4, 9, 96,
+               64, 6, 2, 10.0f);
 }
 
 }  // namespace nibble::ops::testing

@@ -1,0 +1,155 @@
+#include "inspect/inspect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/matrix_reader.h"
+#include "checkpoint/quant_claims.h"
+#include "inspect/other_model.h"
+#include "model/config.h"
+#include "model/deepseek_v4/weight_walk.h"
+#include "nibble/status.h"
+
+namespace nibble::inspect {
+namespace {
+
+using checkpoint::Checkpoint;
+using checkpoint::Verdict;
+using model::MatrixUse;
+
+constexpr std::size_t kScanProblems = 100;  // said one by one; a file that is all NaN has thousands
+
+void append(std::vector<std::string>& to, const std::vector<std::string>& lines) {
+  to.insert(to.end(), lines.begin(), lines.end());
+}
+
+// The network behind the matrices.
+struct Network {
+  std::vector<MatrixUse> matrices;
+  bool known = false;  // a DeepSeek-V4 that ModelConfig accepts
+  std::string reason;  // why it is for inspection only
+};
+
+// Matrices of a DeepSeek-V4 model, or what names and shapes tell of another one.
+Network find_matrices(const Checkpoint& files, Report& report) {
+  Network network;
+  const checkpoint::Folder& folder = files.folder();
+  try {
+    const model::ModelConfig config = model::ModelConfig::load(folder);
+    checkpoint::WeightBinder binder(files, checkpoint::OnProblem::kCollect);
+    network.matrices = model::list_matrices(binder, config, report.notes);
+    network.known = true;
+    append(report.notes, binder.notes());
+    append(report.problems, binder.problems());
+    return network;
+  } catch (const CheckpointError& error) {
+    OtherConfig other;
+    try {
+      other = read_other_config(folder);
+    } catch (const CheckpointError&) {
+      // config.json cannot be read; `error` has said so
+    }
+    if (other.model_type.empty() || other.model_type == "deepseek_v4") {
+      report.problems.emplace_back(error.what());
+      if (auto refused = checkpoint::refused_by_name(files))
+        report.problems.push_back(std::move(*refused));
+    } else {
+      network.reason = error.what();
+      if (auto refused = checkpoint::refused_by_name(files)) {
+        report.problems.push_back(std::move(*refused));
+        return network;
+      }
+    }
+    network.matrices = other_matrices(files, other, report.notes, report.problems);
+  }
+  return network;
+}
+
+struct Key {
+  std::string kind, format;
+  auto operator<=>(const Key&) const = default;
+};
+
+void fill_rows(const Checkpoint& files, const Network& network, const Options& options,
+               Report& report) {
+  std::map<Key, FormatRow> rows;
+  std::int64_t matrix_tensors = 0, matrix_bytes = 0, problems = 0;
+  std::size_t done = 0;
+  const auto count_part = [&](const checkpoint::TensorSource& part) {
+    if (part.stored == nullptr) return;
+    ++matrix_tensors;
+    matrix_bytes += part.bytes;
+  };
+  for (const MatrixUse& use : network.matrices) {
+    const checkpoint::MatrixSource& m = use.source;
+    for (const auto* part :
+         {&m.parts.weight, &m.parts.scale, &m.parts.global_scale, &m.parts.input_scale,
+          &m.parts.shape, &m.parts.zero_point, &m.parts.group_index})
+      count_part(*part);
+    if (!m.found()) continue;
+    const std::string format = quant::format_name(m.format.format, m.format.scale_dtype);
+    FormatRow& row = rows[{use.kind, format}];
+    if (row.count == 0) {
+      row.layer_kind = use.kind;
+      row.format = format;
+      if (network.known && options.kernel) {
+        const ops::KernelInfo kernel = options.kernel(use.op, m.format.format);
+        row.kernel = kernel.name;
+        row.unit = kernel.unit;
+      }
+    }
+    ++row.count;
+    row.bytes += m.bytes();
+    if (!options.scan || m.parts.scale.stored == nullptr) continue;
+    const checkpoint::ScaleScan scan =
+        checkpoint::scan_scales(files, m.parts, m.format, m.rows, m.cols);
+    if (!row.scales) row.scales.emplace();
+    row.scales->add(scan.stats);
+    row.widest_span = std::max(row.widest_span, scan.stats.span());
+    for (const std::string& text : scan.problems)
+      if (static_cast<std::size_t>(problems++) < kScanProblems) report.problems.push_back(text);
+    if (options.progress)
+      options.progress(static_cast<double>(++done) / static_cast<double>(network.matrices.size()));
+  }
+  if (problems > static_cast<std::int64_t>(kScanProblems))
+    report.problems.push_back(fmt::format("{} more problems of this kind",
+                                          problems - static_cast<std::int64_t>(kScanProblems)));
+  for (auto& [key, row] : rows) report.rows.push_back(std::move(row));
+  std::ranges::stable_sort(report.rows, std::greater<>(), &FormatRow::bytes);
+  report.other_tensors = report.tensors - matrix_tensors;
+  report.other_bytes = report.tensor_bytes - matrix_bytes;
+}
+
+}  // namespace
+
+Report inspect(const checkpoint::Folder& folder, const Options& options) {
+  Report report;
+  report.path = folder.path();
+  report.scanned = options.scan;
+  try {
+    const Checkpoint files = Checkpoint::open(folder, &report.problems);
+    report.shards = static_cast<std::int64_t>(files.shards().size());
+    report.tensors = static_cast<std::int64_t>(files.tensors().size());
+    report.tensor_bytes = files.tensor_bytes();
+    append(report.notes, files.notes());
+    const checkpoint::QuantClaims claims = checkpoint::read_quant_claims(folder);
+    const Network network = find_matrices(files, report);
+    report.contradictions =
+        checkpoint::contradictions(claims, model::found_formats(network.matrices));
+    fill_rows(files, network, options, report);
+    report.reason = network.reason;
+    if (report.reason.empty())
+      report.reason = checkpoint::inspect_only_reason(claims.quant_method).value_or("");
+  } catch (const CheckpointError& error) {
+    report.problems.emplace_back(error.what());
+  }
+  report.verdict = !report.problems.empty() ? Verdict::kRefuse
+                   : !report.reason.empty() ? Verdict::kInspectOnly
+                                            : Verdict::kServe;
+  return report;
+}
+
+}  // namespace nibble::inspect
