@@ -15,6 +15,11 @@ set_target_properties(prometheus-cpp::core PROPERTIES
   IMPORTED_LOCATION ${NIBBLE_PROMETHEUS_CORE}
   INTERFACE_INCLUDE_DIRECTORIES ${NIBBLE_PROMETHEUS_INCLUDE})
 
+# Headers only: the library is opened at run time (src/hub/curl_library.h).
+find_path(NIBBLE_CURL_INCLUDE curl/curl.h REQUIRED)
+add_library(CURL::headers INTERFACE IMPORTED GLOBAL)
+target_include_directories(CURL::headers INTERFACE ${NIBBLE_CURL_INCLUDE})
+
 # From here on NIBBLE_TESTS is a plain yes or no.
 if(NIBBLE_TESTS STREQUAL AUTO)
   find_package(GTest QUIET)

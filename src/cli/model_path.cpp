@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <fstream>
+#include <utility>
 
+#include "hub/cache.h"
+#include "hub/remote_folder.h"
+#include "hub/repo.h"
+#include "hub/settings.h"
 #include "nibble/status.h"
 
 namespace nibble::cli {
@@ -30,36 +32,10 @@ std::optional<fs::path> bundled(const std::string& name) {
   return std::nullopt;
 }
 
-fs::path hub_cache() {
-  if (const char* cache = std::getenv("HF_HUB_CACHE"); cache && *cache) return cache;
-  if (const char* home = std::getenv("HF_HOME"); home && *home) return fs::path(home) / "hub";
-  const char* home = std::getenv("HOME");
-  return fs::path(home ? home : "/") / ".cache/huggingface/hub";
-}
-
-// OWNER/NAME with nothing in it that could walk through the file system.
-bool is_repository_name(const std::string& model) {
-  const auto slash = model.find('/');
-  if (slash == std::string::npos || slash == 0 || slash + 1 == model.size()) return false;
-  const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == '.';
-  };
-  return model[0] != '.' && model[slash + 1] != '.' &&
-         std::count(model.begin(), model.end(), '/') == 1 &&
-         std::all_of(model.begin(), model.end(), [&](char c) { return c == '/' || allowed(c); });
-}
-
 std::optional<fs::path> cached(const std::string& model) {
-  if (!is_repository_name(model)) return std::nullopt;
-  std::string folder = "models--" + model;
-  folder.replace(folder.find('/'), 1, "--");
-  std::ifstream ref(hub_cache() / folder / "refs/main");
-  std::string revision;
-  if (!(ref >> revision) || revision.find('/') != std::string::npos || revision[0] == '.')
-    return std::nullopt;
-  const fs::path snapshot = hub_cache() / folder / "snapshots" / revision;
-  return is_folder(snapshot) ? std::optional(snapshot) : std::nullopt;
+  const auto repo = hub::parse_repo_name(model);
+  if (!repo) return std::nullopt;
+  return hub::RepoCache(hub::hub_cache_folder(), *repo).cached_snapshot();
 }
 
 }  // namespace
@@ -95,7 +71,17 @@ ModelPath require_model(const std::string& model) {
       ExitCode::kUsage,
       fmt::format(
           "no model '{}': not a folder, not 'tiny', and nothing of that name in the hub cache ({})",
-          model, hub_cache().string()));
+          model, hub::hub_cache_folder().string()) +
+          (hub::parse_repo_name(model) ? fmt::format("; `nibble pull {}` fetches it", model) : ""));
+}
+
+ModelFiles open_model_files(const std::string& model) {
+  if (const auto found = find_model(model))
+    return {checkpoint::Folder(found->folder.string()), found->name, found->folder, std::nullopt};
+  const auto repo = hub::parse_repo_name(model);
+  if (!repo) require_model(model);  // throws
+  hub::RemoteModel remote = hub::open_remote_model(hub::settings_from_environment(), *repo);
+  return {std::move(remote.folder), model, std::nullopt, remote.pull_bytes};
 }
 
 }  // namespace nibble::cli
