@@ -51,7 +51,7 @@ if(sanitizers)
   set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g1")
   # Optimising instrumented code is most of the build's time (27 s against 12 s for a file of the server), and only
   # what computes gains from it: the rest, and the tests, are built without. See nibble_cold().
-  set(NIBBLE_COLD_MODULES api checkpoint sched)
+  set(NIBBLE_COLD_MODULES api checkpoint hub sched)
   add_compile_options(${sanitizers} -fno-omit-frame-pointer)
   add_link_options(${sanitizers})
 endif()

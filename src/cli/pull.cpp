@@ -79,8 +79,9 @@ int run_pull(const PullCommand& command) {
   }
   progress.clear();
   if (command.options.dry_run) return static_cast<int>(ExitCode::kOk);
-  fmt::print(stderr, "{}: {} files, {}, verified; {} fetched now; commit {}\n", repo->text(),
-             result.files, hub::bytes_text(result.bytes), result.fetched_files, result.commit);
+  if (result.asked_hub)
+    fmt::print(stderr, "{}: {} files, {}, verified; {} fetched now; commit {}\n", repo->text(),
+               result.files, hub::bytes_text(result.bytes), result.fetched_files, result.commit);
   fmt::print("{}\n", result.snapshot.string());
   return static_cast<int>(ExitCode::kOk);
 }
@@ -105,7 +106,7 @@ Command add_pull(CLI::App& app) {
       ->check(CLI::Range(1, 64));
   command
       ->add_option("--retries", options.download.retries,
-                   "tries after a failed request without progress (default 6)")
+                   "tries after a failed request without progress (default 8)")
       ->check(CLI::Range(0, 100));
   command
       ->add_option("--timeout", options.stall_limit_s,

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "checkpoint/quote.h"
 #include "hub/retry.h"
 
@@ -35,6 +37,17 @@ GetResult ask(HttpClient& client, const RepoName& repo, const Url& url, int retr
 }
 
 }  // namespace
+
+ClientOptions client_options(const Settings& settings, int stall_limit_s,
+                             std::function<bool()> cancelled) {
+  ClientOptions options;
+  options.endpoint = settings.endpoint;
+  options.token = settings.token;
+  options.ca_file = settings.ca_file;
+  options.stall_limit_s = stall_limit_s;
+  options.cancelled = std::move(cancelled);
+  return options;
+}
 
 RepoListing list_repository(HttpClient& client, const RepoName& repo, int retries) {
   RepoListing listing{repo, repo.revision, {}};

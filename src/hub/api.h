@@ -1,6 +1,7 @@
 // The hub's JSON interface: which commit a revision is, and which files it has.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@ class Interrupted : public Error {
  public:
   Interrupted() : Error(ExitCode::kFailed, "interrupted") {}
 };
+
+// For a client of the hub that the settings name.
+ClientOptions client_options(const Settings& settings, int stall_limit_s,
+                             std::function<bool()> cancelled);
 
 // Asks for the commit, then for its files page by page (at most 200 pages, all from the endpoint's host). Blocks. Throws
 //   Error(kUsage)    no such repository or revision

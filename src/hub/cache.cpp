@@ -126,9 +126,16 @@ void write_file_whole(const fs::path& path, const std::string& text) {
   if (error == 0 && fsync(fd) != 0) error = errno;
   if (close(fd) != 0 && error == 0) error = errno;
   if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-  if (error == 0) return;
+  if (error == 0) return flush_folder(path.parent_path());
   unlink(temporary.c_str());
   fail(path, std::strerror(error));
+}
+
+void flush_folder(const fs::path& folder) {
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  fsync(fd);
+  close(fd);
 }
 
 std::int64_t free_bytes(const fs::path& path) {

@@ -55,6 +55,9 @@ class RepoCache {
 // Writes a file under a temporary name beside `path`, flushes it to the disk and renames it. Throws Error(kFailed).
 void write_file_whole(const std::filesystem::path& path, const std::string& text);
 
+// A rename is on the disk once its folder is. Says nothing of failures: not every file system can.
+void flush_folder(const std::filesystem::path& folder);
+
 // Bytes a user may have on the file system that holds `path` or its nearest ancestor that exists.
 std::int64_t free_bytes(const std::filesystem::path& path);
 

@@ -3,9 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <filesystem>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX
 
@@ -40,5 +43,10 @@ class Hasher {
  private:
   evp_md_ctx_st* context_;
 };
+
+// Hexadecimal hash of a file's first `size` bytes, of the kind of `expected`. Nothing once `cancelled` (may be null) says so.
+// Throws Error(kFailed) when the file cannot be read; one that ends early has another hash.
+std::optional<std::string> hash_file(const std::filesystem::path& path, const FileHash& expected,
+                                     std::int64_t size, const std::function<bool()>& cancelled);
 
 }  // namespace nibble::hub

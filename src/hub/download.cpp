@@ -153,8 +153,24 @@ class Download {
         cache_.blob_lock(file.hash.hex()),
         [&] { note(fmt::format("{}: another program is writing it; waiting", file.path)); },
         [this] { return stopped(); });
+    if (is_whole(file)) return done(job);  // that other program was faster
     begin_attempt(job, PartialFile::Start::kResume);
     if (job->attempt->partial->missing(kPiece_bytes).empty()) finish(job, job->attempt);
+  }
+
+  bool is_whole(const HubFile& file) const {
+    const std::filesystem::path blob = cache_.blob(file.hash.hex());
+    std::error_code error;
+    return std::filesystem::is_regular_file(blob, error) &&
+           std::filesystem::file_size(blob, error) == static_cast<std::uintmax_t>(file.size) &&
+           hash_file(blob, file.hash, file.size, [this] { return stopped(); }) == file.hash.hex();
+  }
+
+  void done(const std::shared_ptr<Job>& job) {
+    const std::lock_guard lock(mutex_);
+    job->lock.reset();
+    std::erase(active_, job);
+    --waiting_;
   }
 
   void begin_attempt(const std::shared_ptr<Job>& job, PartialFile::Start start) {
@@ -403,8 +419,9 @@ void Download::settle(const Claim& claim) {
 
 void Download::finish(const std::shared_ptr<Job>& job, const std::shared_ptr<Attempt>& attempt) {
   const HubFile& file = *job->file;
-  const std::string found = attempt->partial->hash(file.hash, [this] { return stopped(); });
-  if (found.empty()) throw Interrupted();
+  const auto hash = attempt->partial->hash(file.hash, [this] { return stopped(); });
+  if (!hash) throw Interrupted();
+  const std::string& found = *hash;
   if (found != file.hash.hex()) {
     if (attempt->partial->resumed())
       return restart(job, attempt,
@@ -416,11 +433,7 @@ void Download::finish(const std::shared_ptr<Job>& job, const std::shared_ptr<Att
                                       file.hash.hex(), found));
   }
   attempt->partial->finish();
-  const std::lock_guard lock(mutex_);
-  job->lock.reset();
-  std::erase(active_, job);
-  --waiting_;
-  changed_.notify_all();
+  done(job);
 }
 
 }  // namespace

@@ -251,6 +251,7 @@ GetResult HttpClient::get_once(const GetRequest& request, const Url& url,
     set(handle, CURLOPT_HTTPHEADER, headers.get());
     set(handle, CURLOPT_PROTOCOLS_STR, "http,https");
     set(handle, CURLOPT_USERAGENT, "nibble");
+    if (!options_.ca_file.empty()) set(handle, CURLOPT_CAINFO, options_.ca_file.c_str());
     set(handle, CURLOPT_NOSIGNAL, 1L);
     set(handle, CURLOPT_FOLLOWLOCATION, 0L);
     set(handle, CURLOPT_TCP_KEEPALIVE, 1L);
@@ -287,6 +288,9 @@ GetResult HttpClient::get_once(const GetRequest& request, const Url& url,
     result.outcome = GetOutcome::kCancelled;
   } else if (code == CURLE_OK && result.head.status != 0) {
     result.outcome = GetOutcome::kComplete;
+  } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
+    result.outcome = GetOutcome::kRefused;
+    result.problem = fmt::format("is not trusted: {}", library.easy_strerror(code));
   } else {
     result.outcome = GetOutcome::kBroken;
     result.problem = code == CURLE_OK ? "no HTTP answer" : library.easy_strerror(code);

@@ -80,6 +80,7 @@ struct GetResult {
 struct ClientOptions {
   Url endpoint;                     // the only place the token goes to: same scheme, host and port
   std::string token;                // may be empty
+  std::string ca_file;              // certificates to trust; "": the system's
   int stall_limit_s = 30;           // under 100 bytes/s for so long, or no connection: kBroken
   std::function<bool()> cancelled;  // asked about once a second or more often; may be null
 };

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "hub/cache.h"
 #include "nibble/status.h"
 
 namespace nibble::hub {
@@ -18,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kFormat = 1;  // of the parts file
-constexpr std::size_t kHashBuffer = 1 << 20;
 
 int open_file(const fs::path& path, int flags) {
   return open(path.c_str(), flags | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -150,26 +150,16 @@ void PartialFile::note(ByteRange range) {
   [[maybe_unused]] const ssize_t ignored = ::write(parts_fd_, line.data(), line.size());
 }
 
-std::string PartialFile::hash(const FileHash& expected,
-                              const std::function<bool()>& cancelled) const {
-  Hasher hasher(expected, size_);
-  std::vector<std::byte> buffer(kHashBuffer);
-  for (std::int64_t at = 0; at < size_;) {
-    if (cancelled && cancelled()) return {};
-    const ssize_t got = pread(bytes_fd_, buffer.data(), buffer.size(), at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("cannot be read", errno);
-    if (got == 0) break;  // shorter than noted: the hash will not be right
-    hasher.add(std::span(buffer).first(static_cast<std::size_t>(got)));
-    at += got;
-  }
-  return hasher.hex();
+std::optional<std::string> PartialFile::hash(const FileHash& expected,
+                                             const std::function<bool()>& cancelled) const {
+  return hash_file(bytes_path_, expected, size_, cancelled);
 }
 
 void PartialFile::finish() {
   if (ftruncate(bytes_fd_, size_) != 0) fail("cannot be cut to its size", errno);
   if (fsync(bytes_fd_) != 0) fail("cannot be flushed to the disk", errno);
   if (rename(bytes_path_.c_str(), blob_.c_str()) != 0) fail("cannot be renamed", errno);
+  flush_folder(blob_.parent_path());
   unlink(parts_path_.c_str());
 }
 

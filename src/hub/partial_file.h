@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,8 +42,9 @@ class PartialFile {
   void write(std::int64_t offset, std::span<const std::byte> bytes);
   void note(ByteRange range);  // these bytes have been written
 
-  // The whole file's hash, in hexadecimal, of the kind of `expected`; "" once `cancelled` says so.
-  std::string hash(const FileHash& expected, const std::function<bool()>& cancelled) const;
+  // The whole file's, as hash_file() says.
+  std::optional<std::string> hash(const FileHash& expected,
+                                  const std::function<bool()>& cancelled) const;
   void finish();  // flushes, and gives the bytes their final name
   void remove();  // both files
 

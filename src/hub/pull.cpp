@@ -26,6 +26,8 @@ using checkpoint::quote;
 constexpr std::size_t kNamesInAMessage = 8;
 constexpr std::int64_t kLargestLockFile = 16'000'000;
 constexpr std::int64_t kBlock_bytes = 4096;
+// Without the network the cache may do, or a person waits: no reason for the patience of a download.
+constexpr int kListingRetries = 3;
 
 std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -78,8 +80,7 @@ class Pull {
     if (is_commit(repo_.revision) && !options_.selection.all &&
         options_.selection.include.empty() && missing_from_cache().empty())
       return from_cache("the commit is in the cache");
-    HttpClient client(ClientOptions{settings_.endpoint, settings_.token, options_.stall_limit_s,
-                                    watcher_.cancelled});
+    HttpClient client(client_options(settings_, options_.stall_limit_s, watcher_.cancelled));
     std::optional<FileLock> lock;
     if (!options_.dry_run)
       lock.emplace(
@@ -88,7 +89,8 @@ class Pull {
           watcher_.cancelled);
     PullPlan plan;
     try {
-      plan.listing = list_repository(client, repo_, options_.download.retries);
+      plan.listing =
+          list_repository(client, repo_, std::min(options_.download.retries, kListingRetries));
     } catch (const HubUnreachable& error) {
       if (!missing_from_cache().empty()) throw;
       return from_cache(error.what());
@@ -152,10 +154,6 @@ class Pull {
     result.snapshot = *snapshot;
     result.commit = snapshot->filename().string();
     result.asked_hub = false;
-    if (const auto lock = read_lock(*snapshot)) {
-      result.files = lock->files.size();
-      for (const auto& [path, file] : lock->files) result.bytes += file.size;
-    }
     return result;
   }
 
@@ -172,16 +170,15 @@ class Pull {
       if (!is_there(file, lock)) plan.missing.push_back(file);
     }
     // The same bytes under two names are fetched once.
-    std::map<std::string, const HubFile*> blobs;
-    for (const HubFile& file : plan.missing) {
-      const auto [other, fresh] = blobs.emplace(file.hash.hex(), &file);
-      if (!fresh && other->second->size != file.size)
-        throw CheckpointError(fmt::format("{}: files {} and {} have one hash and two sizes",
-                                          repo_.text(), quote(other->second->path),
-                                          quote(file.path)));
-    }
+    std::map<std::string, std::int64_t> sizes;
     std::erase_if(plan.missing, [&](const HubFile& file) {
-      return blobs.at(file.hash.hex())->path != file.path;
+      const auto [known, fresh] = sizes.emplace(file.hash.hex(), file.size);
+      if (!fresh && known->second != file.size)
+        throw CheckpointError(
+            fmt::format("{}: file {}: the size is {}, another file of the same "
+                        "hash has {}",
+                        repo_.text(), quote(file.path), file.size, known->second));
+      return !fresh;
     });
     for (const HubFile& file : plan.missing) {
       const std::int64_t whole = (file.size + kBlock_bytes - 1) / kBlock_bytes * kBlock_bytes;
@@ -197,15 +194,9 @@ class Pull {
       const auto known = lock->files.find(file.path);
       if (known != lock->files.end() && known->second.hash == file.hash) return true;
     }
-    Hasher hasher(file.hash, file.size);
-    std::ifstream stream(blob, std::ios::binary);
-    std::vector<char> buffer(1 << 20);
-    while (stream) {
-      if (cancelled()) throw Interrupted();
-      stream.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
-      hasher.add(std::as_bytes(std::span(buffer).first(static_cast<std::size_t>(stream.gcount()))));
-    }
-    if (hasher.hex() == file.hash.hex()) return true;
+    const auto found = hash_file(blob, file.hash, file.size, [this] { return cancelled(); });
+    if (!found) throw Interrupted();
+    if (*found == file.hash.hex()) return true;
     note(fmt::format("{}: the cache's copy is damaged; it is fetched again", quote(file.path)));
     return false;
   }

@@ -30,10 +30,10 @@ struct PullPlan {
 
 // plan and progress are called on the thread of pull(); note from any thread, one call at a time.
 struct PullWatcher {
-  std::function<void(const PullPlan& plan)>
-      plan;  // before the first byte, and before the space is judged
-  std::function<void(std::int64_t done_bytes, std::int64_t total_bytes)>
-      progress;  // of plan.missing
+  // Before the first byte, and before the space is judged.
+  std::function<void(const PullPlan& plan)> plan;
+  // Of plan.missing.
+  std::function<void(std::int64_t done_bytes, std::int64_t total_bytes)> progress;
   std::function<void(const std::string& line)> note;
   std::function<bool()> cancelled;
 };
@@ -41,10 +41,10 @@ struct PullWatcher {
 struct PullResult {
   std::filesystem::path snapshot;
   std::string commit;
-  std::size_t files = 0;   // in the snapshot, verified
-  std::int64_t bytes = 0;  // of those
+  bool asked_hub = true;  // false: from the cache alone, and what follows is 0
+  std::size_t files = 0;  // of this selection, all verified
+  std::int64_t bytes = 0;
   std::size_t fetched_files = 0;
-  bool asked_hub = true;  // false: from the cache alone
 };
 
 // Blocks. One pull of a repository at a time: another process waits. Order on the disk: blobs, links, lock file, refs; a

@@ -32,8 +32,7 @@ constexpr std::int64_t kLengthBytes = 8;  // a safetensors file begins with its 
 // What all files of a repository share.
 struct Remote {
   Remote(const Settings& settings, const RemoteOptions& chosen)
-      : client(ClientOptions{settings.endpoint, settings.token, chosen.stall_limit_s, nullptr}),
-        options(chosen) {}
+      : client(client_options(settings, chosen.stall_limit_s, nullptr)), options(chosen) {}
 
   HttpClient client;
   RemoteOptions options;
@@ -81,9 +80,11 @@ class RemoteFile {
 
   // Makes the prefix longer by at least `wanted` bytes, if the memory is there.
   void read_ahead(std::int64_t wanted) {
-    const std::int64_t least = file_.size <= kWholeFile_bytes ? file_.size : kReadAhead_bytes;
+    const bool weights = file_.path.ends_with(".safetensors");
+    const std::int64_t first =
+        !weights && file_.size <= kWholeFile_bytes ? file_.size : kReadAhead_bytes;
     const std::int64_t grow =
-        std::min(std::max(wanted, kept() == 0 ? least : wanted), file_.size - kept());
+        std::min(kept() == 0 ? std::max(wanted, first) : wanted, file_.size - kept());
     if (remote_.kept_bytes.fetch_add(grow) + grow > kMemory_bytes) {
       remote_.kept_bytes -= grow;
       return;
@@ -91,17 +92,17 @@ class RemoteFile {
     std::vector<std::byte> bytes(static_cast<std::size_t>(grow));
     try {
       fetch({kept(), kept() + grow}, bytes);
+      if (grow == file_.size) check_hash(bytes);
     } catch (...) {
       remote_.kept_bytes -= grow;
       throw;
     }
     prefix_.insert(prefix_.end(), bytes.begin(), bytes.end());
-    if (grow == file_.size) check_hash();
   }
 
-  void check_hash() const {
+  void check_hash(std::span<const std::byte> bytes) const {
     Hasher hasher(file_.hash, file_.size);
-    hasher.add(prefix_);
+    hasher.add(bytes);
     if (const std::string found = hasher.hex(); found != file_.hash.hex())
       refuse(fmt::format("expected {} {}, found {}", file_.hash.name(), file_.hash.hex(), found));
   }

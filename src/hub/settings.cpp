@@ -96,6 +96,8 @@ Settings settings_from_environment() {
   while (settings.endpoint.target.ends_with('/')) settings.endpoint.target.pop_back();
   settings.token = read_token();
   settings.cache = hub_cache_folder();
+  settings.ca_file = variable("SSL_CERT_FILE");
+  if (settings.ca_file.empty()) settings.ca_file = variable("CURL_CA_BUNDLE");
   settings.offline = is_true(variable("HF_HUB_OFFLINE"));
   return settings;
 }

@@ -12,7 +12,9 @@ struct Settings {
   Url endpoint;       // HF_ENDPOINT; target: "" or a path without a trailing slash
   std::string token;  // HF_TOKEN, else the file HF_TOKEN_PATH (HF_HOME/token); may be empty
   std::filesystem::path cache;  // hub_cache_folder()
-  bool offline = false;         // HF_HUB_OFFLINE is 1, on, yes or true
+  // SSL_CERT_FILE, else CURL_CA_BUNDLE: certificates to trust instead of the system's; may be empty
+  std::string ca_file;
+  bool offline = false;  // HF_HUB_OFFLINE is 1, on, yes or true
 };
 
 // Throws Error(kUsage) for an endpoint that is no http or https URL and for a token with blanks or control characters in it

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +27,6 @@ def binary() -> str:
 
 def bytes_of(size: int, seed: int = 1) -> bytes:
     """Bytes without a period that a chunk could hide behind."""
-    import random
     return random.Random(seed).randbytes(size)
 
 
@@ -83,3 +84,19 @@ def model(shard_bytes: int = 200_000, shards: int = 2) -> dict[str, bytes]:
     for number in range(1, shards + 1):
         files[f"model-{number:05}-of-{shards:05}.safetensors"] = bytes_of(shard_bytes, number)
     return files
+
+
+# The repository of the tests of faults: one large file.
+SHARD = "model.safetensors"
+
+
+def add(hub: FakeHub, size: int = 9_000_000) -> bytes:
+    content = bytes_of(size, 7)
+    hub.add(REPO, {"config.json": b"{}", SHARD: content})
+    return content
+
+
+def ranges(hub: FakeHub) -> list[tuple[int, int]]:
+    """What was asked of the CDN."""
+    found = [re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers["range"]) for request in hub.requests if request.role == "cdn"]
+    return [(int(one[1]), int(one[2]) + 1) for one in found]

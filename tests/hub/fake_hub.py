@@ -15,6 +15,7 @@ import hashlib
 import json
 import re
 import socket
+import ssl
 import threading
 import time
 import urllib.parse
@@ -122,10 +123,12 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, hub: FakeHub, role: str):
+    def __init__(self, hub: FakeHub, role: str, tls: ssl.SSLContext | None):
         self.hub, self.role = hub, role
         super().__init__(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        if tls:
+            self.socket = tls.wrap_socket(self.socket, server_side=True)
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     def handle_error(self, *_: object) -> None:
@@ -133,7 +136,7 @@ class Server(ThreadingHTTPServer):
 
 
 class FakeHub:
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.lock = threading.Lock()
         self.requests: list[Request] = []
         self.commits: dict[tuple[str, str], dict[str, File]] = {}  # (repo, commit) -> files
@@ -143,7 +146,7 @@ class FakeHub:
         self.page_size = 1000
         self.signature = 0  # of the last redirect
         self.tree: list[object] | bytes | None = None  # instead of the honest listing
-        self.hub, self.cdn = Server(self, "hub"), Server(self, "cdn")
+        self.hub, self.cdn = Server(self, "hub", tls), Server(self, "cdn", tls)
         self.url = self.hub.url
 
     def close(self) -> None:
@@ -293,20 +296,34 @@ def slow(bytes_per_s: int, times: float = float("inf")) -> Fault:
     return fault
 
 
-def stall(after: int, times: float = 1, seconds: float = 60) -> Fault:
-    """Sends some bytes, then nothing, and keeps the line open."""
+def stall(after: int, times: float = 1, event: threading.Event | None = None) -> Fault:
+    """Sends some bytes, then nothing, and keeps the line open: until the client leaves, or until the event and then the rest."""
     left = Times(times)
 
     def fault(handler: Handler, file: File) -> bool:
         if not left.strike():
             return False
-        handler.wfile.write(handler.head_of(file)[:after])
-        handler.wfile.flush()
-        handler.connection.settimeout(seconds)
+        body = handler.head_of(file)
+        handler.wfile.write(body[:after])
+        if event:
+            event.wait(60)
+            handler.wfile.write(body[after:])
+            return True
+        handler.connection.settimeout(60)
         try:
             handler.connection.recv(1)  # until the client leaves
         except OSError:
             pass
+        handler.close_connection = True
+        return True
+    return fault
+
+
+def silent() -> Fault:
+    """Takes the request and never answers."""
+    def fault(handler: Handler, _: File) -> bool:
+        handler.connection.settimeout(60)
+        handler.connection.recv(1)  # until the client leaves
         handler.close_connection = True
         return True
     return fault

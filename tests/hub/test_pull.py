@@ -1,9 +1,14 @@
 """`nibble pull`: what lands in the cache, and what does when the server behaves."""
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import pty
+import re
+import shutil
+import ssl
 import stat
 import subprocess
 import threading
@@ -11,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import REPO, Place, bytes_of, model
-from fake_hub import FakeHub, hold, status
+from conftest import REPO, Place, binary, bytes_of, model
+from fake_hub import FakeHub, hold, slow, status
 
 SELECTED = {"config.json", "tokenizer.json", "README.md", "LICENSE", "encoding/encoding_dsv4.py",
             "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}
@@ -293,3 +298,59 @@ def test_blobs_have_their_hash(place: Place, hub: FakeHub) -> None:
         content = blob.read_bytes()
         names = {hashlib.sha256(content).hexdigest(), hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()}
         assert blob.name in names
+
+
+def test_help() -> None:
+    text = subprocess.run([binary(), "pull", "--help"], capture_output=True, text=True, check=True).stdout
+    for word in ("--include", "--all", "--dry-run", "--connections", "--retries", "--timeout", "HF_TOKEN", "HF_ENDPOINT"):
+        assert word in text
+
+
+def test_no_libcurl_no_network() -> None:
+    """Commands that need no network do not load it."""
+    trace = subprocess.run([binary(), "--version"], capture_output=True, text=True, env={"LD_DEBUG": "files"}).stderr
+    assert "libcurl" not in trace and "libc.so" in trace
+
+
+def test_progress_on_a_terminal(place: Place, hub: FakeHub) -> None:
+    hub.add(REPO, {"config.json": b"{}", "model.safetensors": bytes_of(2_000_000)})
+    hub.fault("model.safetensors", slow(1_500_000))
+    master, terminal = pty.openpty()
+    with subprocess.Popen([binary(), "pull", REPO], stdout=subprocess.PIPE, stderr=terminal, env=place.env) as process:
+        os.close(terminal)
+        text = b""
+        try:
+            while piece := os.read(master, 65536):
+                text += piece
+        except OSError:
+            pass  # the terminal is gone with the process
+        os.close(master)
+    assert process.returncode == 0
+    assert re.search(rb"\r\x1b\[Kpull \[#+\.+\] +\d+ %, \d\.\d\d of 2\.00 MB, \d\.\d MB/s, \d+ s left", text), text
+
+
+def test_https(tmp_path: Path) -> None:
+    """A certificate that nobody vouches for is refused, and the token with it."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl program")
+    subprocess.run([openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1", "-addext",
+                    "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    with contextlib.closing(FakeHub(tls)) as hub:
+        files = model()
+        hub.add(REPO, files)
+        place = Place(tmp_path, hub)
+        result = place.pull(HF_TOKEN="hf_secret")
+        assert result.returncode == 1 and "not trusted" in result.stderr and hub.requests == []
+        snapshot = place.pulled(HF_TOKEN="hf_secret", SSL_CERT_FILE=str(certificate))
+        assert (snapshot / "model-00001-of-00002.safetensors").read_bytes() == files["model-00001-of-00002.safetensors"]
+        # Never down to http, where the token and the bytes could be read.
+        with contextlib.closing(FakeHub()) as plain:
+            hub.fault("redirect model-00001-of-00002.safetensors",
+                      lambda handler, _: handler.reply(302, Location=plain.url + "/x") or True)
+            (snapshot / "model-00001-of-00002.safetensors").resolve().unlink()
+            result = place.pull(SSL_CERT_FILE=str(certificate))
+            assert result.returncode == 1 and "from https to" in result.stderr and plain.requests == []
