@@ -1,5 +1,6 @@
 #include "hub/cache.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -167,16 +168,25 @@ TEST(LockFile, ReadsWhatItWrites) {
 }
 
 TEST(LockFile, RefusesTheRest) {
-  const std::string head = R"({"version": 1, "repo": "a/b", "revision": ")" + kCommit + R"(", )";
-  const std::string hash(64, 'a');
-  for (const std::string& text :
-       {std::string("{}"), std::string("[]"), head + R"("files": []})",
-        head + R"("files": {"../x": {"size": 1, "sha256": ")" + hash + R"("}}})",
-        head + R"("files": {"x": {"size": -1, "sha256": ")" + hash + R"("}}})",
-        head + R"("files": {"x": {"size": 1}}})",
-        head + R"("files": {"x": {"size": 1, "sha256": "abc"}}})",
-        std::string(R"({"version": 2, "revision": ")") + kCommit + R"("})"})
+  // @: what stands before "files", #: a SHA-256.
+  const auto spelled = [](std::string text) {
+    const std::string head =
+        fmt::format(R"({{"version": 1, "repo": "a/b", "revision": "{}", "files": )", kCommit);
+    if (text.starts_with('@')) text.replace(0, 1, head);
+    if (const auto at = text.find('#'); at != std::string::npos)
+      text.replace(at, 1, std::string(64, 'a'));
+    return text;
+  };
+  EXPECT_NO_THROW(parse_lock_file("lock", spelled(R"(@{"x": {"size": 1, "sha256": "#"}}})")));
+  for (const char* form :
+       {"{}", "[]", "@[]}", R"(@{"../x": {"size": 1, "sha256": "#"}}})",
+        R"(@{"x": {"size": -1, "sha256": "#"}}})", R"(@{"x": {"size": 1}}})",
+        R"(@{"x": {"size": 1, "sha256": "abc"}}})",
+        R"(@{"x": {"size": 1, "sha256": "#"}, "x": {"size": 1, "sha256": "#"}}})", R"(@{}} x)",
+        R"(@{}, "version": 2})"}) {
+    const std::string text = spelled(form);
     EXPECT_THROW(parse_lock_file("lock", text), CheckpointError) << text;
+  }
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ constexpr int kMaxRedirects = 5;
 constexpr std::size_t kMaxHeaders = 200;
 constexpr std::size_t kLongestHeader = 16384;
 constexpr long kStall_bytes_per_s = 100;
-constexpr long kReceiveBuffer_bytes = 256 * 1024;
+constexpr long kReceiveBuffer_bytes = 262144;
 
 bool is_redirect(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;

@@ -196,7 +196,7 @@ void parse_tree_page(const std::string& where, std::string_view text, std::vecto
   for (auto element : root) {
     json::value value;
     json::object entries;
-    reader.check(std::move(element).get(value));
+    reader.check(element.get(value));
     if (value.get_object().get(entries)) reader.fail("an entry is not an object");
     auto file = EntryParser(reader).parse(entries);
     if (!file) continue;
