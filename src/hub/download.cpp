@@ -154,8 +154,7 @@ class Download {
         [&] { note(fmt::format("{}: another program is writing it; waiting", file.path)); },
         [this] { return stopped(); });
     if (is_whole(file)) return done(job);  // that other program was faster
-    begin_attempt(job, PartialFile::Start::kResume);
-    if (job->attempt->partial->missing(kPiece_bytes).empty()) finish(job, job->attempt);
+    if (const auto attempt = begin_attempt(job, PartialFile::Start::kResume)) finish(job, attempt);
   }
 
   bool is_whole(const HubFile& file) const {
@@ -173,15 +172,20 @@ class Download {
     --waiting_;
   }
 
-  void begin_attempt(const std::shared_ptr<Job>& job, PartialFile::Start start) {
+  // Makes its pieces claimable. Returns the attempt when there are none: then nobody but the caller will finish the file.
+  // (Asked before the pieces are claimable: afterwards others may have fetched them all.)
+  std::shared_ptr<Attempt> begin_attempt(const std::shared_ptr<Job>& job,
+                                         PartialFile::Start start) {
     auto attempt = std::make_shared<Attempt>();
     attempt->partial =
         std::make_unique<PartialFile>(cache_.blob(job->file->hash.hex()), job->file->size, start);
     for (const ByteRange piece : attempt->partial->missing(kPiece_bytes))
       attempt->todo.push_back(piece);
     count(*attempt, attempt->partial->present_bytes());
+    const bool nothing_missing = attempt->todo.empty();
     const std::lock_guard lock(mutex_);
-    job->attempt = std::move(attempt);
+    job->attempt = attempt;
+    return nothing_missing ? attempt : nullptr;
   }
 
   void count(Attempt& attempt, std::int64_t bytes) {
