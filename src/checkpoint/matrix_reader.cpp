@@ -217,7 +217,10 @@ ScaleScan scan_scales(const Checkpoint& checkpoint, const WeightParts& parts,
                         cols);
     });
   if (format.format == Format::kNvfp4)
-    note([&] { read_global_scale(checkpoint, parts.global_scale, format.reciprocal_global); });
+    note([&] {
+      scan.global_scale =
+          read_global_scale(checkpoint, parts.global_scale, format.reciprocal_global);
+    });
   if (parts.scale.stored == nullptr) return scan;
   note([&] { read_scales(checkpoint, parts.scale, matrix); });
   scan.stats = quant::scale_stats(matrix);

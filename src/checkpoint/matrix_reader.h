@@ -25,6 +25,7 @@ quant::HostMatrix read_matrix(const Checkpoint& checkpoint, const WeightParts& p
 // line.
 struct ScaleScan {
   quant::ScaleStats stats;
+  float global_scale = 1.0f;
   std::vector<std::string> problems;
 };
 ScaleScan scan_scales(const Checkpoint& checkpoint, const WeightParts& parts,

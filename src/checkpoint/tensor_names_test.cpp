@@ -89,6 +89,15 @@ TEST(TensorNames, TransformersSpelling) {
       {"model.layers.3.mlp.experts.17.down_proj.weight", "layers.3.ffn.experts.17.w2.weight"},
       {"model.layers.3.attn.norm.weight", "layers.3.attn.kv_norm.weight"},
       {"layers.3.attn.wq_a.weight_scale_inv", "layers.3.attn.wq_a.scale"},
+      {"layers.3.attn.wq_a.weight_scale", "layers.3.attn.wq_a.scale"},
+      {"layers.3.ffn.experts.9.w1.weight_packed", "layers.3.ffn.experts.9.w1.weight"},
+      {"layers.3.ffn.experts.9.w1.weight_scale_2", "layers.3.ffn.experts.9.w1.global_scale"},
+      {"layers.3.ffn.experts.9.w1.weight_global_scale", "layers.3.ffn.experts.9.w1.global_scale"},
+      {"layers.3.ffn.experts.9.w1.input_global_scale", "layers.3.ffn.experts.9.w1.input_scale"},
+      {"model.layers.3.mlp.experts.9.up_proj.weight_packed", "layers.3.ffn.experts.9.w3.weight"},
+      {"model.layers.3.mlp.experts.9.up_proj.weight_shape",
+       "layers.3.ffn.experts.9.w3.weight_shape"},
+      {"mtp.0.ffn.experts.9.w2.weight_zero_point", "mtp.0.ffn.experts.9.w2.weight_zero_point"},
   };
   for (const auto& [other, expected] : kPairs) EXPECT_EQ(canonical(other), expected);
 }

@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/matrix_reader.h"
 #include "checkpoint/quant_claims.h"
+#include "checkpoint/quote.h"
 #include "inspect/other_model.h"
 #include "model/config.h"
 #include "model/deepseek_v4/weight_walk.h"
@@ -20,7 +21,8 @@ using checkpoint::Checkpoint;
 using checkpoint::Verdict;
 using model::MatrixUse;
 
-constexpr std::size_t kScanProblems = 100;  // said one by one; a file that is all NaN has thousands
+constexpr std::int64_t kScanProblems =
+    100;  // said one by one; a file that is all NaN has thousands
 
 void append(std::vector<std::string>& to, const std::vector<std::string>& lines) {
   to.insert(to.end(), lines.begin(), lines.end());
@@ -73,22 +75,78 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
+// Reads the scales, matrix by matrix in the order of the walk: an expert's gate comes before its up.
+class ScaleReader {
+ public:
+  ScaleReader(const Checkpoint& files, Report& report) : files_(files), report_(report) {}
+
+  void read(const checkpoint::MatrixSource& m, FormatRow& row) {
+    const checkpoint::ScaleScan scan =
+        checkpoint::scan_scales(files_, m.parts, m.format, m.rows, m.cols);
+    if (!row.scales) row.scales.emplace();
+    row.scales->add(scan.stats);
+    row.widest_span = std::max(row.widest_span, scan.stats.span());
+    for (const std::string& text : scan.problems) say(text);
+    if (m.format.format == quant::Format::kNvfp4) compare_pair(m, scan.global_scale);
+  }
+
+  void finish() {
+    if (problems_ > kScanProblems)
+      report_.problems.push_back(
+          fmt::format("{} more problems of this kind", problems_ - kScanProblems));
+    if (unequal_pairs_ > 0)
+      report_.notes.push_back(fmt::format(
+          "{} pairs of gate and up projections have different global scales; each keeps its own",
+          unequal_pairs_));
+  }
+
+ private:
+  void say(const std::string& text) {
+    if (problems_++ < kScanProblems) report_.problems.push_back(text);
+  }
+
+  // What WeightBinder::gate_and_up() would say.
+  void compare_pair(const checkpoint::MatrixSource& m, float global) {
+    if (m.name.ends_with(".w1")) {
+      gate_ = m.name;
+      gate_global_ = global;
+      return;
+    }
+    const std::string stem = m.name.substr(0, m.name.size() - 2);
+    if (!m.name.ends_with(".w3") || gate_ != stem + "w1" || gate_global_ == global) return;
+    if (m.format.reciprocal_global) {
+      ++unequal_pairs_;
+      return;
+    }
+    say(
+        fmt::format("{}: expected the global scale of {}, {}, which the two projections share, "
+                    "found {}",
+                    checkpoint::where(files_, m.parts.global_scale), checkpoint::quote(gate_),
+                    gate_global_, global));
+  }
+
+  const Checkpoint& files_;
+  Report& report_;
+  std::int64_t problems_ = 0, unequal_pairs_ = 0;
+  std::string gate_;
+  float gate_global_ = 0.0f;
+};
+
 void fill_rows(const Checkpoint& files, const Network& network, const Options& options,
                Report& report) {
   std::map<Key, FormatRow> rows;
-  std::int64_t matrix_tensors = 0, matrix_bytes = 0, problems = 0;
+  ScaleReader scales(files, report);
+  std::int64_t matrix_tensors = 0, matrix_bytes = 0;
   std::size_t done = 0;
-  const auto count_part = [&](const checkpoint::TensorSource& part) {
-    if (part.stored == nullptr) return;
-    ++matrix_tensors;
-    matrix_bytes += part.bytes;
-  };
   for (const MatrixUse& use : network.matrices) {
     const checkpoint::MatrixSource& m = use.source;
     for (const auto* part :
          {&m.parts.weight, &m.parts.scale, &m.parts.global_scale, &m.parts.input_scale,
-          &m.parts.shape, &m.parts.zero_point, &m.parts.group_index})
-      count_part(*part);
+          &m.parts.shape, &m.parts.zero_point, &m.parts.group_index}) {
+      if (part->stored == nullptr) continue;
+      ++matrix_tensors;
+      matrix_bytes += part->bytes;
+    }
     if (!m.found()) continue;
     const std::string format = quant::format_name(m.format.format, m.format.scale_dtype);
     FormatRow& row = rows[{use.kind, format}];
@@ -103,20 +161,11 @@ void fill_rows(const Checkpoint& files, const Network& network, const Options& o
     }
     ++row.count;
     row.bytes += m.bytes();
-    if (!options.scan || m.parts.scale.stored == nullptr) continue;
-    const checkpoint::ScaleScan scan =
-        checkpoint::scan_scales(files, m.parts, m.format, m.rows, m.cols);
-    if (!row.scales) row.scales.emplace();
-    row.scales->add(scan.stats);
-    row.widest_span = std::max(row.widest_span, scan.stats.span());
-    for (const std::string& text : scan.problems)
-      if (static_cast<std::size_t>(problems++) < kScanProblems) report.problems.push_back(text);
-    if (options.progress)
+    if (options.scan && m.parts.scale.stored != nullptr) scales.read(m, row);
+    if (options.scan && options.progress)
       options.progress(static_cast<double>(++done) / static_cast<double>(network.matrices.size()));
   }
-  if (problems > static_cast<std::int64_t>(kScanProblems))
-    report.problems.push_back(fmt::format("{} more problems of this kind",
-                                          problems - static_cast<std::int64_t>(kScanProblems)));
+  scales.finish();
   for (auto& [key, row] : rows) report.rows.push_back(std::move(row));
   std::ranges::stable_sort(report.rows, std::greater<>(), &FormatRow::bytes);
   report.other_tensors = report.tensors - matrix_tensors;

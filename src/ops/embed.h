@@ -13,7 +13,7 @@ namespace nibble::ops {
 // scheduler). n = 0: nothing.
 struct EmbedArgs {
   std::span<const TokenId> ids;  // [n]
-  Matrix table;                  // [vocab, D], kBf16 or kF32
+  Matrix table;                  // [vocab, D]
   tensor::View streams;          // out [n, hc, D]; hc = 1 gives plain embeddings
 };
 

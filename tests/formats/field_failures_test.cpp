@@ -213,6 +213,29 @@ TEST(Inspect, NamesEveryProblemOfADamagedCheckpoint) {
   for (const inspect::FormatRow& row : headers.rows) EXPECT_FALSE(row.scales.has_value());
 }
 
+TEST(Inspect, AScanComparesTheGlobalScalesOfGateAndUp) {
+  for (const bool reciprocal : {false, true}) {
+    Layout layout = make_layout(reciprocal ? "redhat-nvfp4" : "nvidia-nvfp4");
+    RandomTensor& global =
+        layout.checkpoint.tensor(std::string("layers.1.ffn.experts.4.w3.weight_") +
+                                 (reciprocal ? "global_scale" : "scale_2"));
+    global.bytes[2] ^= 0x80;  // a factor of two
+    const ScratchFolder folder;
+    write_layout(folder.path(), layout);
+    EXPECT_EQ(inspect_folder(folder.path(), false).verdict, checkpoint::Verdict::kServe);
+    const auto report = inspect_folder(folder.path(), true);
+    if (reciprocal) {
+      EXPECT_THAT(report.notes, Contains(HasSubstr("1 pairs of gate and up")));
+      EXPECT_NO_THROW(load(folder.path()));
+      continue;
+    }
+    EXPECT_THAT(report.problems,
+                ::testing::ElementsAre(AllOf(HasSubstr("layers.1.ffn.experts.4.w3.weight_scale_2'"),
+                                             HasSubstr("which the two projections share"))));
+    EXPECT_THROW(load(folder.path()), CheckpointError);
+  }
+}
+
 TEST(Inspect, SaysWhatIsWrongWithAFolderThatHasNothing) {
   const ScratchFolder folder;
   const auto report = inspect_folder(folder.path());

@@ -7,7 +7,9 @@
 #include "base/check.h"
 #include "nibble/status.h"
 #include "quant/bf16.h"
+#include "quant/e2m1.h"
 #include "quant/fp8_block.h"
+#include "quant/int4.h"
 #include "quant/scale.h"
 
 namespace nibble::ops::cpu {
@@ -111,6 +113,37 @@ void pack_scales(const quant::HostMatrix& from, quant::HostMatrix& to) {
     }
 }
 
+// The value of a row's code in one column of its panel, without scale.
+float panel_code(Format format, const std::byte* column, std::int64_t lane) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(column);
+  const auto nibble = [&] {
+    const std::int64_t place = fp4_place(lane);
+    return static_cast<std::uint8_t>(bytes[place / 2] >> (place % 2 * 4));
+  };
+  switch (format) {
+    case Format::kF32: {
+      float value;
+      std::memcpy(&value, column + 4 * lane, sizeof(value));
+      return value;
+    }
+    case Format::kBF16: {
+      std::uint16_t word;
+      std::memcpy(&word, column + 2 * bf16_place(lane), sizeof(word));
+      return quant::bf16_decode(word);
+    }
+    case Format::kFp8Block128:
+    case Format::kFp8Block32:
+      return quant::e4m3_decode(bytes[fp8_place(lane)]);
+    case Format::kMxfp4:
+    case Format::kNvfp4:
+      return quant::e2m1_decode(nibble());
+    case Format::kInt4G32:
+    case Format::kInt4G128:
+      return quant::int4_decode(nibble());
+  }
+  return 0.0f;
+}
+
 }  // namespace
 
 quant::HostMatrix pack_panels(const quant::HostMatrix& published) {
@@ -148,15 +181,17 @@ Panel panel_of(const Matrix& packed, std::int64_t p) {
 
 void read_packed_row(const Matrix& packed, std::int64_t r, float* out) {
   const Panel panel = panel_of(packed, r / kPanelRows);
-  const std::int64_t lane = r % kPanelRows;
-  if (packed.format == Format::kF32) {
-    const auto* values = reinterpret_cast<const float*>(panel.data) + lane;
-    for (std::int64_t c = 0; c < packed.cols; ++c) out[c] = values[c * kPanelRows];
-    return;
+  const std::int64_t lane = r % kPanelRows, stride = panel_column_bytes(packed.format);
+  const quant::FormatTraits& t = quant::traits(packed.format);
+  for (std::int64_t c = 0; c < packed.cols; ++c)
+    out[c] = panel_code(packed.format, panel.data + c * stride, lane);
+  if (t.block_cols == 0) return;
+  for (std::int64_t c = 0; c < packed.cols; ++c) {
+    const std::int64_t group = c / t.block_cols;
+    const std::int64_t at = t.block_rows > 1 ? group : group * kPanelRows + lane;
+    out[c] = out[c] * quant::scale_value(packed.scale_dtype, panel.scales, at);
+    if (packed.format == Format::kNvfp4) out[c] = out[c] * packed.global_scale;
   }
-  NIBBLE_CHECK(packed.format == Format::kBF16, "rows of {}", quant::format_name(packed.format));
-  const auto* words = reinterpret_cast<const std::uint16_t*>(panel.data) + bf16_place(lane);
-  for (std::int64_t c = 0; c < packed.cols; ++c) out[c] = quant::bf16_decode(words[c * kPanelRows]);
 }
 
 }  // namespace nibble::ops::cpu

@@ -107,7 +107,7 @@ quant::HostMatrix pack_panels(const quant::HostMatrix& published);
 // Panel p of a matrix that pack_panels made.
 Panel panel_of(const Matrix& packed, std::int64_t p);
 
-// out[cols] = row r of a packed kF32 or kBF16 matrix.
+// out[cols] = row r of a packed matrix, as quant::decode_row gives it.
 void read_packed_row(const Matrix& packed, std::int64_t r, float* out);
 
 }  // namespace nibble::ops::cpu

@@ -125,10 +125,11 @@ void stream_add_case(OpTable& table, std::int64_t n, std::int64_t streams, std::
 }  // namespace
 
 void dense_cases(OpTable& table) {
-  for (const Format format : {Format::kBF16, Format::kF32}) {
-    embed_case(table, format, 0, 10, 32, 4);
-    embed_case(table, format, 1, 1, 7, 1);
-    embed_case(table, format, 70, 67, 96, 4);
+  for (const Format format : quant::kFormats) {
+    const bool narrow = quant::traits(format).bits == 4;
+    embed_case(table, format, 0, 10, narrow ? 128 : 32, 4);
+    embed_case(table, format, 1, 1, narrow ? 128 : 7, 1);
+    embed_case(table, format, 70, 67, narrow ? 256 : 96, 4);
   }
   for (const std::int64_t d : {1, 7, 8, 96, 131, 512}) {
     rms_norm_case(table, 3, d, false);
