@@ -137,7 +137,7 @@ void print_json(const Report& report) {
 }
 
 int run_inspect(const InspectOptions& options) {
-  const checkpoint::Folder folder(require_model(options.model).folder.string());
+  const checkpoint::Folder folder = open_model_files(options.model).folder;
   ThreadPool pool(1);
   const ops::cpu::CpuBackend backend(ops::Numerics{}, pool);
   inspect::Options how;
@@ -160,11 +160,13 @@ int run_inspect(const InspectOptions& options) {
 Command add_inspect(CLI::App& app) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* command = app.add_subcommand(
-      "inspect", "What is in a checkpoint, and what is wrong with it; exit 3 when it is refused");
-  command->add_option("MODEL", options->model, "A folder, OWNER/NAME in the hub cache, or 'tiny'");
-  command->add_flag("--json", options->json, "One JSON object");
+      "inspect", "what is in a checkpoint, and what is wrong with it; exit 3 when it is refused");
+  command->add_option("MODEL", options->model,
+                      "a folder, OWNER/NAME[@REVISION] in the hub cache or, by its headers alone, "
+                      "on the hub, or tiny (the default)");
+  command->add_flag("--json", options->json, "one JSON object");
   command->add_flag("--scan", options->scan,
-                    "Read the scales too: exponents, NaN codes (without it, headers only)");
+                    "read the scales too: exponents, NaN codes (without it, headers only)");
   return {command, [options] { return run_inspect(*options); }};
 }
 
