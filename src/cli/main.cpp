@@ -20,6 +20,7 @@ int dispatch(int argc, char** argv) {
       add_run(app),
       add_audit(app),
       add_inspect(app),
+      add_plan(app),
   };
   try {
     app.parse(argc, argv);

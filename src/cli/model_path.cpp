@@ -78,6 +78,10 @@ std::optional<ModelPath> find_model(const std::string& model) {
   return named(cached(model), model);
 }
 
+fs::path hub_cache_folder() {
+  return hub_cache();
+}
+
 bool names_model(const std::string& word) {
   const auto found = find_model(word);
   std::error_code ignored;

@@ -19,6 +19,9 @@ std::optional<ModelPath> find_model(const std::string& model);
 // The same; throws Error(kUsage) that says where was looked.
 ModelPath require_model(const std::string& model);
 
+// Where downloaded models lie (or will): the hub cache named above, which need not exist.
+std::filesystem::path hub_cache_folder();
+
 // Whether a lone word of `nibble run` means a model rather than text to answer: it is found, and is written as a path or
 // holds a config.json (a folder that happens to be called "docs" is no model).
 bool names_model(const std::string& word);

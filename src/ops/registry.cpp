@@ -31,6 +31,7 @@ constexpr KernelRow avx2(OpKind op, std::string_view name) {
 
 constexpr auto kTable = std::to_array<KernelRow>({
     ref(OpKind::kEmbed, "ref.embed"),
+    ref(OpKind::kNorm, "ref.rms_norm"),
     ref(OpKind::kLinear, "ref.linear"),
     ref(OpKind::kGroupedLinear, "ref.grouped_linear"),
     ref(OpKind::kHyperConnection, "ref.hc_boundary"),
@@ -41,6 +42,7 @@ constexpr auto kTable = std::to_array<KernelRow>({
     ref(OpKind::kExperts, "ref.routed_experts"),
 
     portable(OpKind::kEmbed, "cpu.embed.portable"),
+    portable(OpKind::kNorm, "cpu.rms_norm.portable"),
     portable(OpKind::kLinear, "cpu.linear.portable"),
     portable(OpKind::kGroupedLinear, "cpu.grouped_linear.portable"),
     portable(OpKind::kHyperConnection, "cpu.hc_boundary.portable"),
@@ -51,6 +53,7 @@ constexpr auto kTable = std::to_array<KernelRow>({
     portable(OpKind::kExperts, "cpu.routed_experts.portable"),
 
     avx2(OpKind::kEmbed, "cpu.embed.avx2"),
+    avx2(OpKind::kNorm, "cpu.rms_norm.avx2"),
     avx2(OpKind::kLinear, "cpu.linear.avx2"),
     avx2(OpKind::kGroupedLinear, "cpu.grouped_linear.avx2"),
     avx2(OpKind::kHyperConnection, "cpu.hc_boundary.avx2"),
@@ -63,13 +66,13 @@ constexpr auto kTable = std::to_array<KernelRow>({
     // sm80, sm89, sm90a, sm100a, sm120f: none yet.
 });
 
-bool has_weights(OpKind op) {
-  return op != OpKind::kAttention;  // every other op reads a matrix of the checkpoint
+bool has_weights(OpKind op) {  // a matrix of the checkpoint
+  return op != OpKind::kAttention && op != OpKind::kNorm;
 }
 
 bool answers(const KernelRow& row, const KernelQuery& query) {
-  const bool format_fits = row.format ? row.format == query.format
-                                      : query.format.has_value() || !has_weights(query.op);
+  const bool format_fits =
+      row.format ? row.format == query.format : query.format.has_value() || !has_weights(query.op);
   return row.op == query.op && row.arch == query.arch && format_fits &&
          (!row.phase || row.phase == query.phase) && row.min_rows <= query.rows &&
          query.rows <= row.max_rows && query.cols % row.cols_multiple == 0;
@@ -121,7 +124,8 @@ std::span<const KernelRow> kernel_table() {
 }
 
 const KernelRow* find_kernel(const KernelQuery& query, std::span<const KernelRow> table) {
-  const auto row = std::ranges::find_if(table, [&](const KernelRow& r) { return answers(r, query); });
+  const auto row =
+      std::ranges::find_if(table, [&](const KernelRow& r) { return answers(r, query); });
   return row == table.end() ? nullptr : &*row;
 }
 

@@ -59,7 +59,8 @@ struct KernelRow {
   std::string_view name;           // "cpu.linear.avx2": backend, op, instructions
   Unit unit = Unit::kScalar;
   CostModel cost = roofline_s;
-  bool measured = false;  // the cost model was fitted to measurements: `plan` then says "basis: kernel"
+  bool measured =
+      false;  // the cost model was fitted to measurements: `plan` then says "basis: kernel"
 };
 
 struct KernelQuery {

@@ -14,9 +14,10 @@ namespace {
 
 using quant::Format;
 
-constexpr OpKind kOps[] = {OpKind::kEmbed,      OpKind::kLinear,          OpKind::kGroupedLinear,
-                           OpKind::kHyperConnection, OpKind::kAttention,  OpKind::kIndexer,
-                           OpKind::kCompressor, OpKind::kRouter,          OpKind::kExperts};
+constexpr OpKind kOps[] = {
+    OpKind::kEmbed,           OpKind::kNorm,      OpKind::kLinear,  OpKind::kGroupedLinear,
+    OpKind::kHyperConnection, OpKind::kAttention, OpKind::kIndexer, OpKind::kCompressor,
+    OpKind::kRouter,          OpKind::kExperts};
 
 KernelRow row(Arch arch, std::string_view name) {
   KernelRow r;
