@@ -158,7 +158,7 @@ Command add_plan(CLI::App& app) {
   parser
       ->add_option("--concurrency,--max-num-seqs", command->options.concurrency,
                    "sequences at once (default 1)")
-      ->check(CLI::Range(1, 65536));
+      ->check(CLI::Range(1, plan::kMostSequences));
   parser
       ->add_option("--kv-dtype", command->options.kv_dtype,
                    "how cached rows are stored; auto: fp8 on a GPU, else as serve does")

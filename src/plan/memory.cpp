@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <bit>
 
+#include "nibble/status.h"
+#include "ops/row_pool.h"
+
 namespace nibble::plan {
 namespace {
 
@@ -218,6 +221,31 @@ std::int64_t step_launches(const ModelConfig& c) {
   constexpr std::int64_t kLayer = 15, kCompressed = 2, kIndexed = 4, kOnce = 4;
   const LayerCounts n = layer_counts(c);
   return n.all() * kLayer + (n.csa + n.hca) * kCompressed + n.csa * kIndexed + kOnce;
+}
+
+void check_plannable(const ModelConfig& c, const PlanOptions& o) {
+  const auto refuse = [](const char* key, const char* expected, int found) {
+    throw CheckpointError(
+        fmt::format("config.json: key '{}': expected {}, found {}", key, expected, found));
+  };
+  if (resolve_kv_dtype(o.kv_dtype, c, o.gpu.machine.arch) == KvDtype::kFp8) {
+    if (c.head_dim <= ops::kRopeChannels)
+      refuse("head_dim", "more than the 64 rotary channels of an fp8 row", c.head_dim);
+    if (c.index_head_dim % ops::kFp4IndexBlock != 0)
+      refuse("index_head_dim", "a multiple of 32 for fp4 index keys", c.index_head_dim);
+  }
+  // Everything below is at most this, in doubles, for as many sequences as a search may try.
+  const double d = c.hidden_size, hd = c.head_dim, di = c.index_head_dim, n = kMostSequences;
+  const double rows = std::max<double>(kGpuChunk, n * kHostChunk);
+  const double layers = c.num_layers + c.num_mtp_layers, context = static_cast<double>(o.context);
+  const double sequence = layers * (context + c.sliding_window + 1024.0) * 16.0 * (hd + di);
+  const double row = 16.0 * (c.hc_mult * d + 2.0 * c.num_heads * hd + c.q_lora_rank +
+                             static_cast<double>(c.o_groups) * c.o_lora_rank + hd + di +
+                             static_cast<double>(c.index_heads) * di + c.index_topk + context +
+                             c.experts_per_token * (2.0 * d + 4.0 * c.expert_dim) +
+                             2.0 * c.vocab_size + kMaxGpus * d);
+  if (n * sequence + rows * row > 4e18)
+    throw CheckpointError("config.json: dimensions so large that memory cannot be counted");
 }
 
 MemoryPlan plan_memory(const ModelConfig& config, const WeightGroups& weights,

@@ -49,7 +49,10 @@ struct Share {
   std::int64_t mine = 1;
   std::int64_t all = 1;
   double ratio() const { return static_cast<double>(mine) / static_cast<double>(all); }
-  std::int64_t of(std::int64_t bytes) const { return (bytes * mine + all - 1) / all; }
+  // Rounded up; no product of two large numbers.
+  std::int64_t of(std::int64_t bytes) const {
+    return bytes / all * mine + (bytes % all * mine + all - 1) / all;
+  }
 };
 Share split_share(Split split, const model::ModelConfig& config, int gpus);
 
@@ -64,6 +67,13 @@ std::int64_t step_rows(const PlanOptions& options);
 // Launches of one decode step; the number of nodes of its graph.
 std::int64_t step_launches(const model::ModelConfig& config);
 
+inline constexpr int kMostSequences = 65536;  // nobody asks for more at once
+
+// Refuses a config whose numbers cannot be planned with: rows that no cache format holds, or dimensions so large that bytes
+// leave 64 bits. Throws CheckpointError naming the key.
+void check_plannable(const model::ModelConfig& config, const PlanOptions& options);
+
+// After check_plannable().
 MemoryPlan plan_memory(const model::ModelConfig& config, const WeightGroups& weights,
                        const PlanOptions& options);
 

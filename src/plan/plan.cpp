@@ -84,6 +84,7 @@ Plan make_plan(const ModelFacts& facts, const PlanOptions& options, std::int64_t
   if (options.context > config.max_positions)
     throw Error(ExitCode::kUsage, fmt::format("--context {}: {} allows at most {}", options.context,
                                               facts.name, config.max_positions));
+  check_plannable(config, options);
   const WeightGroups weights = group_weights(facts);
   Plan plan;
   plan.model = facts.name;

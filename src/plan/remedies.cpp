@@ -5,8 +5,7 @@
 namespace nibble::plan {
 namespace {
 
-constexpr std::int64_t kContextStep = 256;      // tokens a page
-constexpr std::int64_t kMostSequences = 65536;  // beyond this nobody asks
+constexpr std::int64_t kContextStep = 256;  // tokens a page
 
 class Search {
  public:

@@ -120,8 +120,9 @@ class Speed {
         {0.0, score * index_heads, 0.0}, {0.0, score, 0.0});
   }
 
-  // Two sums of hidden rows a layer; in CSA layers one of index scores (deepseek-v4.md 3.10). A small one is pushed to
-  // every peer, a large one is reduced in pieces.
+  // Two sums of hidden rows a layer. In a CSA layer either index scores are summed over the GPUs' indexer heads
+  // (deepseek-v4.md 3.10), or, when that is less, index queries (FP8) and selected ids are exchanged and each GPU scores a
+  // part of the rows. A small message is pushed to every peer, a large one reduced in pieces.
   double links_s(double tokens, double entries) const {
     if (n_ == 1) return 0.0;
     const auto reduce = [&](double bytes) {
@@ -129,9 +130,10 @@ class Speed {
       return m_.link.latency_s + std::min(pushed / m_.link.bytes_per_s,
                                           m_.link.latency_s + in_pieces / m_.link.bytes_per_s);
     };
+    const double exchanged = 1.0 * c_.index_heads * c_.index_head_dim + 4.0 * c_.index_topk;
     const LayerCounts n = layer_counts(c_);
     return static_cast<double>(2 * n.all()) * reduce(tokens * c_.hidden_size * 2.0) +
-           static_cast<double>(n.csa) * reduce(tokens * entries * 4.0);
+           static_cast<double>(n.csa) * reduce(tokens * std::min(entries * 4.0, exchanged));
   }
 
   double floor_s(const Time& time) const {
