@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "api/json_writer.h"
 #include "base/log.h"
@@ -45,11 +47,28 @@ std::int64_t free_bytes(std::filesystem::path folder) {
   return static_cast<std::int64_t>(disk.f_bavail) * static_cast<std::int64_t>(disk.f_frsize);
 }
 
+constexpr std::int64_t kMaxConfigBytes = 16 << 20;
+
+// Somebody may have fetched config.json alone to ask what the rest would need. Weights of another kind, or an index whose
+// shards are missing, are for Checkpoint::open to refuse.
+bool has_config_alone(const checkpoint::Folder& folder) {
+  constexpr std::string_view kWeights[] = {
+      ".safetensors", ".safetensors.index.json", ".bin", ".pt", ".pth", ".pkl", ".ckpt", ".gguf"};
+  return folder.has("config.json") &&
+         std::ranges::none_of(folder.list(), [&](const std::string& name) {
+           return std::ranges::any_of(kWeights,
+                                      [&](auto ending) { return name.ends_with(ending); });
+         });
+}
+
 // What is on this machine, else the published schedule of a well-known name.
 plan::ModelFacts model_facts(const std::string& model) {
   if (const auto path = find_model(model)) {
-    plan::ModelFacts facts =
-        plan::facts_of(path->name, checkpoint::Checkpoint::open(path->folder.string()));
+    checkpoint::Folder folder(path->folder.string());
+    if (has_config_alone(folder))
+      return plan::facts_from_config(path->name, folder.read_text("config.json", kMaxConfigBytes),
+                                     folder.path_of("config.json"));
+    plan::ModelFacts facts = plan::facts_of(path->name, checkpoint::Checkpoint::open(folder));
     facts.here = true;
     return facts;
   }

@@ -4,7 +4,7 @@
 
 #include "kv/cache.h"
 #include "ops/ref/ref_backend.h"
-#include "plan/schedule.h"
+#include "plan/testing/published.h"
 
 namespace nibble::plan {
 namespace {
@@ -13,7 +13,7 @@ constexpr CacheLayout kBare{1, 0};
 constexpr double kGiB = 1 << 30;
 
 model::ModelConfig config(const char* name) {
-  return published_model(name)->config;
+  return testing::published(name).config;
 }
 
 // deepseek-v4.md 9.1.

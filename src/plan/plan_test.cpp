@@ -11,7 +11,7 @@
 #include "nibble/status.h"
 #include "ops/ref/ref_backend.h"
 #include "plan/remedies.h"
-#include "plan/schedule.h"
+#include "plan/testing/published.h"
 
 namespace nibble::plan {
 namespace {
@@ -35,7 +35,7 @@ PlanOptions on(const std::string& gpu, std::int64_t context = 4096, int concurre
 }
 
 Plan plan(const char* model, const PlanOptions& options) {
-  return make_plan(*published_model(model), options, kPlenty);
+  return make_plan(testing::published(model), options, kPlenty);
 }
 
 TEST(ParseGpu, TakesAKindAndACount) {
@@ -88,12 +88,12 @@ TEST(Memory, OnOneGpuTheWeightsAreTheCheckpointToTheByte) {
 TEST(Memory, UnderTensorParallelismTheSharesAddUpToTheCheckpointAndItsCopies) {
   for (const int n : {2, 4, 8}) {
     PlanOptions options = on("h200:" + std::to_string(n));
-    const auto model = published_model("DeepSeek-V4-Flash");
+    const ModelFacts& model = testing::published("DeepSeek-V4-Flash");
     std::int64_t draft = 0, whole = 0, split = 0;
-    for (const WeightGroup& g : group_weights(*model).groups)
+    for (const WeightGroup& g : group_weights(model).groups)
       (g.draft ? draft : g.split == Split::kWhole ? whole : split) += g.bytes;
     options.draft = false;
-    const MemoryPlan m = make_plan(*model, options, kPlenty).memory;
+    const MemoryPlan m = make_plan(model, options, kPlenty).memory;
     EXPECT_EQ(m.draft, 0);
     EXPECT_EQ(m.replicated, whole);
     EXPECT_EQ(m.weights * n, split) << n;  // every split tensor of Flash divides by 2, 4 and 8
@@ -103,7 +103,7 @@ TEST(Memory, UnderTensorParallelismTheSharesAddUpToTheCheckpointAndItsCopies) {
 
 TEST(Memory, WhatIsHeldWholeIsWhatTheReferenceReplicates) {
   // deepseek-v4.md 3.10: wq_a, wkv, compressors; beside them router, hyper-connections, norms and tables.
-  for (const WeightGroup& g : group_weights(*published_model("DeepSeek-V4-Flash")).groups) {
+  for (const WeightGroup& g : testing::published_groups("DeepSeek-V4-Flash").groups) {
     if (g.draft || g.split != Split::kWhole) continue;
     const bool expected = g.part == "attn.wq_a" || g.part == "attn.wkv" || g.vectors ||
                           g.kind == "compressors" || g.part == "attn.indexer.compressor" ||
@@ -113,7 +113,7 @@ TEST(Memory, WhatIsHeldWholeIsWhatTheReferenceReplicates) {
 }
 
 TEST(Memory, UnevenCountsTakeTheFullestGpusShare) {
-  const auto config = published_model("DeepSeek-V4-Flash")->config;
+  const auto config = testing::published("DeepSeek-V4-Flash").config;
   EXPECT_EQ(split_share(Split::kGroups, config, 3).mine, 3);  // of 8
   EXPECT_EQ(split_share(Split::kInner, config, 3).mine, 6);   // of 16 blocks
   EXPECT_EQ(split_share(Split::kInner, config, 3).of(1600), 600);
@@ -225,7 +225,7 @@ TEST(Remedies, DroppingTheDraftWhenThatIsEnough) {
   // As many sequences as fit without the drafter are too many with it.
   PlanOptions options = on("rtx-pro-6000:2", 4096);
   options.draft = false;
-  const auto model = *published_model("DeepSeek-V4-Flash");
+  const ModelFacts& model = testing::published("DeepSeek-V4-Flash");
   options.concurrency =
       static_cast<int>(sequences_that_fit(model.config, group_weights(model), options));
   ASSERT_GT(options.concurrency, 0);
@@ -238,7 +238,7 @@ TEST(Remedies, DroppingTheDraftWhenThatIsEnough) {
 }
 
 TEST(Remedies, ASmallDiskIsSaidToTheByteUnlessTheModelIsHere) {
-  auto facts = *published_model("DeepSeek-V4-Flash");
+  ModelFacts facts = testing::published("DeepSeek-V4-Flash");
   const Plan p = make_plan(facts, on("h200:2"), 83'000'000'000);
   EXPECT_TRUE(p.memory.fits());
   ASSERT_EQ(p.remedies.size(), 1u);

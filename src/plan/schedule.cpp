@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+
+#include "model/json_keys.h"
+#include "nibble/status.h"
 
 namespace nibble::plan {
 namespace {
@@ -218,6 +222,24 @@ model::ModelConfig pro() {
   return c;
 }
 
+// A config may claim any size; tensors are made one by one.
+void check_schedule_size(const model::ModelConfig& c, const DrafterShape& drafter,
+                         const std::string& config_path) {
+  const double blocks = c.num_layers + c.num_mtp_layers + drafter.dspark_stages;
+  const double experts = blocks * c.num_experts;
+  if (experts > 100'000)
+    throw CheckpointError(fmt::format(
+        "{}: key 'n_routed_experts': expected at most 100000 experts in all layers, found {:.0f}",
+        config_path, experts));
+  const double matrix =
+      static_cast<double>(c.hidden_size) *
+      std::max({1.0 * c.vocab_size, 1.0 * c.expert_dim, c.num_heads * 1.0 * c.head_dim,
+                1.0 * c.o_groups * c.o_lora_rank});
+  if (matrix * experts > 1e17)
+    throw CheckpointError(fmt::format(
+        "{}: key 'hidden_size': dimensions so large that bytes cannot be counted", config_path));
+}
+
 constexpr DrafterShape kDspark{3, 256};
 
 struct Published {
@@ -258,6 +280,40 @@ std::optional<ModelFacts> published_model(std::string_view name) {
     return facts;
   }
   return std::nullopt;
+}
+
+ModelFacts facts_from_config(std::string name, std::string_view config_text,
+                             const std::string& config_path) {
+  ModelFacts facts;
+  facts.name = std::move(name);
+  facts.source = fmt::format("{} alone: formulas, no weights are there", config_path);
+  facts.config = model::ModelConfig::parse(config_text, config_path);
+  simdjson::dom::parser parser;
+  const simdjson::padded_string padded(config_text);
+  simdjson::dom::object object;
+  if (parser.parse(padded).get(object) != simdjson::SUCCESS)
+    throw CheckpointError(fmt::format("{}: not a JSON object", config_path));
+  const model::JsonKeys keys(object, config_path);
+  const auto quantization = keys.object("quantization_config");
+  if (!quantization || quantization->text("quant_method") != "fp8")
+    keys.refuse("quantization_config", "quant_method fp8, since there are no weights to look at",
+                quantization ? quantization->text("quant_method") : "no such key");
+  if (keys.has("expert_dtype") && keys.text("expert_dtype") != "fp4")
+    keys.refuse("expert_dtype", "fp4, since there are no weights to look at",
+                keys.text("expert_dtype"));
+  ExpertLayout experts = ExpertLayout::kMxfp4;
+  if (quantization->has("moe_quant_algo") && quantization->text("moe_quant_algo") == "NVFP4")
+    experts = ExpertLayout::kNvfp4;
+  DrafterShape drafter;
+  if (keys.has("dspark_markov_rank")) {
+    drafter.markov_rank = static_cast<int>(keys.integer("dspark_markov_rank", 1, 1 << 20));
+    // A ratio for each stage follows those of the layers (deepseek-v4.md 1).
+    drafter.dspark_stages =
+        static_cast<int>(facts.config.compress_ratios.size()) - facts.config.num_layers;
+  }
+  check_schedule_size(facts.config, drafter, config_path);
+  facts.tensors = published_tensors(facts.config, drafter, experts);
+  return facts;
 }
 
 std::string published_names() {

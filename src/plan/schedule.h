@@ -30,6 +30,11 @@ std::vector<TensorFact> published_tensors(const model::ModelConfig& config,
 // The well-known models, with or without their owner: config and tensors from formulas. Nothing for any other name.
 std::optional<ModelFacts> published_model(std::string_view name);
 
+// The same for a config.json that has no weights beside it. Throws CheckpointError naming the key when the config does not
+// say DeepSeek's published quantization (FP8 blocks, FP4 experts), because nothing else says what the tensors are.
+ModelFacts facts_from_config(std::string name, std::string_view config_text,
+                             const std::string& config_path);
+
 std::string published_names();  // "deepseek-ai/DeepSeek-V4-Flash, ..."
 
 }  // namespace nibble::plan

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <string>
 
 #include "checkpoint/checkpoint.h"
+#include "nibble/status.h"
+#include "plan/testing/published.h"
 
 namespace nibble::plan {
 namespace {
@@ -25,16 +28,15 @@ TEST(Schedule, ReproducesThePublishedTotalsToTheByte) {
                              Total{"deepseek-ai/DeepSeek-V4-Pro", 145'116, 864'704'792'696},
                              Total{"deepseek-ai/DeepSeek-V4-Flash-0731", 72'317, 166'878'536'440},
                              Total{"deepseek-ai/DeepSeek-V4-Pro-0813", 149'782, 892'595'197'672}}) {
-    const auto model = published_model(total.name);
-    ASSERT_TRUE(model) << total.name;
-    EXPECT_EQ(model->tensors.size(), total.tensors) << total.name;
-    EXPECT_EQ(model->tensor_bytes(), total.bytes) << total.name;
+    const ModelFacts& model = testing::published(total.name);
+    EXPECT_EQ(model.tensors.size(), total.tensors) << total.name;
+    EXPECT_EQ(model.tensor_bytes(), total.bytes) << total.name;
   }
 }
 
 TEST(Schedule, ReproducesThePrunedRelease) {
   // A published copy of 0731 that keeps 160 of 256 experts; its headers were read (7.1).
-  auto config = published_model("DeepSeek-V4-Flash-0731")->config;
+  auto config = testing::published("deepseek-ai/DeepSeek-V4-Flash-0731").config;
   config.num_experts = 160;
   std::int64_t bytes = 0;
   const auto tensors = published_tensors(config, {3, 256});
@@ -45,8 +47,8 @@ TEST(Schedule, ReproducesThePrunedRelease) {
 
 TEST(Schedule, FlashBytesByTypeAreThePublishedOnes) {
   std::map<DType, std::int64_t> bytes;
-  const auto flash = published_model("DeepSeek-V4-Flash");
-  for (const TensorFact& t : flash->tensors) bytes[t.dtype] += t.bytes;
+  for (const TensorFact& t : testing::published("deepseek-ai/DeepSeek-V4-Flash").tensors)
+    bytes[t.dtype] += t.bytes;
   EXPECT_EQ(bytes[DType::kI8], 141'733'920'768);
   EXPECT_EQ(bytes[DType::kF8E8M0], 8'858'737'664);
   EXPECT_EQ(bytes[DType::kF8E4M3], 6'023'020'544);
@@ -57,8 +59,7 @@ TEST(Schedule, FlashBytesByTypeAreThePublishedOnes) {
 
 TEST(Schedule, TensorsOfALayerByItsKind) {
   std::map<std::string, int> count;
-  const auto flash = published_model("DeepSeek-V4-Flash");
-  for (const TensorFact& t : flash->tensors)
+  for (const TensorFact& t : testing::published("deepseek-ai/DeepSeek-V4-Flash").tensors)
     ++count[t.name.substr(0, t.name.find('.', t.name.find('.') + 1))];
   EXPECT_EQ(count["layers.0"], 1565);  // sliding
   EXPECT_EQ(count["layers.3"], 1569);  // HCA
@@ -97,6 +98,65 @@ TEST(Schedule, Nvfp4ExpertsHaveModelOptsFourTensorsAndTheDraftStays) {
   EXPECT_EQ(by_name[w2 + "input_scale"]->bytes, 4);
   EXPECT_FALSE(by_name.contains(w2 + "scale"));
   EXPECT_TRUE(by_name.contains("mtp.0.ffn.experts.0.w1.scale"));
+}
+
+// The published config as text, from the bundled model's and Flash's values.
+std::string read(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const auto at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(Schedule, AConfigWithoutWeightsGivesTheSameTensors) {
+  const std::string folder = std::string(NIBBLE_SOURCE_DIR) + "/models/tiny";
+  const std::string config = read(folder + "/config.json");
+  const ModelFacts found = facts_of("tiny", checkpoint::Checkpoint::open(folder));
+  const ModelFacts made = facts_from_config("tiny", config, "config.json");
+  EXPECT_EQ(made.tensors.size(), found.tensors.size());
+  EXPECT_EQ(made.tensor_bytes(), found.tensor_bytes());
+
+  // DSpark: a ratio for each of three stages, 1565 tensors each at 256 experts.
+  const ModelFacts dspark = facts_from_config(
+      "tiny",
+      replaced(replaced(config, "128,\n    4,\n    0\n", "128,\n    4,\n    0, 0, 0\n"),
+               "\"expert_dtype\"", "\"dspark_markov_rank\": 64, \"expert_dtype\""),
+      "config.json");
+  const auto stages = std::ranges::count_if(dspark.tensors, [](const TensorFact& t) {
+    return t.name.ends_with("attn.wq_a.weight") && t.name.starts_with("mtp.");
+  });
+  EXPECT_EQ(stages, 3);
+  const ModelFacts nvfp4 = facts_from_config(
+      "tiny", replaced(config, "\"fmt\"", "\"moe_quant_algo\": \"NVFP4\", \"fmt\""), "config.json");
+  EXPECT_EQ(
+      std::ranges::count_if(nvfp4.tensors,
+                            [](const TensorFact& t) { return t.name.ends_with("weight_scale_2"); }),
+      6 * 16 * 3);
+}
+
+TEST(Schedule, AConfigThatDoesNotSayWhatTheTensorsAreIsRefusedByKey) {
+  const std::string config = read(std::string(NIBBLE_SOURCE_DIR) + "/models/tiny/config.json");
+  const struct {
+    const char *from, *to, *key;
+  } cases[] = {{"\"fp8\"", "\"exl3\"", "quantization_config"},
+               {"\"fp4\"", "\"fp8\"", "expert_dtype"},
+               {"\"n_routed_experts\": 16", "\"n_routed_experts\": 1000000", "n_routed_experts"},
+               {"\"hidden_size\": 256", "\"hidden_size\": \"many\"", "hidden_size"},
+               {"\"quantization_config\"", "\"other\"", "quantization_config"}};
+  for (const auto& c : cases) {
+    try {
+      facts_from_config("tiny", replaced(config, c.from, c.to), "DIR/config.json");
+      ADD_FAILURE() << c.to;
+    } catch (const CheckpointError& error) {
+      EXPECT_NE(std::string(error.what()).find("DIR/config.json"), std::string::npos)
+          << error.what();
+      EXPECT_NE(std::string(error.what()).find(c.key), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST(Schedule, KnowsItsModelsWithOrWithoutTheirOwnerAndNoOthers) {

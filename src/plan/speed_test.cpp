@@ -4,17 +4,16 @@
 
 #include <cmath>
 
-#include "plan/schedule.h"
+#include "plan/testing/published.h"
 
 namespace nibble::plan {
 namespace {
 
 SpeedPlan speed(const char* model, const std::string& gpu, std::int64_t context = 4096) {
-  const auto facts = published_model(model);
   PlanOptions options;
   options.gpu = parse_gpu(gpu);
   options.context = context;
-  return plan_speed(facts->config, group_weights(*facts), options);
+  return plan_speed(testing::published(model).config, testing::published_groups(model), options);
 }
 
 // quantization.md 5.1, rounded there to whole experts (512: 256).

@@ -8,16 +8,31 @@ namespace {
 using quant::Format;
 using tensor::DType;
 
+constexpr std::int64_t kMaxDim = std::int64_t{1} << 40;
+
 bool is_e8m0(const TensorFact& t) {
   return t.dtype == DType::kF8E8M0 || t.dtype == DType::kU8;
 }
 
-WeightFormat known(Format format, Arithmetic arithmetic, std::int64_t rows, std::int64_t cols) {
-  return {quant::format_name(format), format, arithmetic, rows, cols};
+// "FP8 128x128" of "FP8 128x128 (F32)": the scales' type does not change who holds it.
+std::string_view base_name(std::string_view name) {
+  return name.substr(0, name.find(" ("));
+}
+
+// The format of that name, when this build holds it.
+std::optional<Format> held_format(std::string_view name) {
+  for (const Format format : {Format::kF32, Format::kBF16, Format::kFp8Block128, Format::kMxfp4})
+    if (base_name(quant::format_name(format)) == base_name(name)) return format;
+  return std::nullopt;
 }
 
 WeightFormat named(std::string name, Arithmetic arithmetic, std::int64_t rows, std::int64_t cols) {
-  return {std::move(name), std::nullopt, arithmetic, rows, cols};
+  const auto format = held_format(name);
+  return {std::move(name), format, arithmetic, rows, cols};
+}
+
+WeightFormat named(Format format, Arithmetic arithmetic, std::int64_t rows, std::int64_t cols) {
+  return named(quant::format_name(format), arithmetic, rows, cols);
 }
 
 // Columns a scale covers; 0 when there is no such whole number.
@@ -36,7 +51,7 @@ WeightFormat four_bit(const TensorFact& codes, const WeightTensors& t) {
   const std::int64_t rows = codes.shape[0], cols = 2 * codes.shape[1];
   const std::int64_t per_scale = group(t.scale, rows, cols);
   if (per_scale == 32 && is_e8m0(*t.scale))
-    return known(Format::kMxfp4, Arithmetic::kFp8, rows, cols);
+    return named(Format::kMxfp4, Arithmetic::kFp8, rows, cols);
   if (per_scale == 16 && t.scale->dtype == DType::kF8E4M3)
     return named("NVFP4", Arithmetic::kFp4, rows, cols);
   return named("4-bit, unknown scales", Arithmetic::kBf16, rows, cols);
@@ -44,9 +59,12 @@ WeightFormat four_bit(const TensorFact& codes, const WeightTensors& t) {
 
 WeightFormat int4(const TensorFact& codes, const WeightTensors& t) {
   const std::int64_t rows = codes.shape[0], cols = 8 * codes.shape[1];
-  return named(
-      fmt::format("INT4 g{}{}", group(t.scale, rows, cols), t.zero_point ? " (asymmetric)" : ""),
-      Arithmetic::kBf16, rows, cols);
+  std::string name = "INT4, no scale";
+  if (t.scale) name = fmt::format("INT4 g{}", group(t.scale, rows, cols));
+  if (t.scale && t.scale->dtype != DType::kBF16)
+    name += fmt::format(" ({})", dtype_name(t.scale->dtype));
+  if (t.zero_point) name = "asymmetric " + name;
+  return named(std::move(name), Arithmetic::kBf16, rows, cols);
 }
 
 WeightFormat fp8(const TensorFact& codes, const WeightTensors& t) {
@@ -55,7 +73,7 @@ WeightFormat fp8(const TensorFact& codes, const WeightTensors& t) {
   for (const std::int64_t size : {128, 32}) {
     if (!has_blocks(*t.scale, rows, cols, size)) continue;
     if (size == 128 && is_e8m0(*t.scale))
-      return known(Format::kFp8Block128, Arithmetic::kFp8, rows, cols);
+      return named(Format::kFp8Block128, Arithmetic::kFp8, rows, cols);
     const std::string scales = is_e8m0(*t.scale) ? "E8M0" : std::string(dtype_name(t.scale->dtype));
     return named(fmt::format("FP8 {0}x{0} ({1})", size, scales), Arithmetic::kFp8, rows, cols);
   }
@@ -70,12 +88,15 @@ WeightFormat weight_format(const WeightTensors& t) {
   if (codes->shape.rank() != 2)
     return named(std::string(dtype_name(codes->dtype)), Arithmetic::kBf16, 0, 0);
   const std::int64_t rows = codes->shape[0], cols = codes->shape[1];
+  // A header may claim anything of a tensor without elements.
+  if (rows < 1 || cols < 1 || rows > kMaxDim || cols > kMaxDim)
+    return named(std::string(dtype_name(codes->dtype)), Arithmetic::kBf16, 0, 0);
   switch (codes->dtype) {
     case DType::kF32:
     case DType::kF16:  // widened at load
-      return known(Format::kF32, Arithmetic::kBf16, rows, cols);
+      return named(Format::kF32, Arithmetic::kBf16, rows, cols);
     case DType::kBF16:
-      return known(Format::kBF16, Arithmetic::kBf16, rows, cols);
+      return named(Format::kBF16, Arithmetic::kBf16, rows, cols);
     case DType::kF8E4M3:
       return fp8(*codes, t);
     case DType::kI8:

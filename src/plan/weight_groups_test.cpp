@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "plan/schedule.h"
 #include "plan/speed.h"
+#include "plan/testing/published.h"
 
 namespace nibble::plan {
 namespace {
@@ -21,7 +21,7 @@ TensorFact fact(std::string name, DType dtype, const Shape& shape) {
 // The format of a weight w of 256 x 512 made of these tensors.
 std::string format_of(const std::vector<TensorFact>& tensors) {
   ModelFacts facts;
-  facts.config = published_model("DeepSeek-V4-Flash")->config;
+  facts.config = testing::published("DeepSeek-V4-Flash").config;
   facts.tensors = tensors;
   const WeightGroups groups = group_weights(facts);
   EXPECT_EQ(groups.groups.size(), 1u);
@@ -61,7 +61,7 @@ TEST(WeightFormat, IsReadFromTypesShapesAndNeighbours) {
             "INT4 g128");
   EXPECT_EQ(format_of({packed(DType::kI32, {256, 64}), weight_scale(DType::kBF16, {256, 16}),
                        fact(kExpert + "weight_zero_point", DType::kI32, {32, 16})}),
-            "INT4 g32 (asymmetric)");
+            "asymmetric INT4 g32");
   EXPECT_EQ(format_of({weight(DType::kBF16, {256, 512})}), "BF16");
   EXPECT_EQ(format_of({weight(DType::kF32, {256, 512})}), "F32");
   EXPECT_EQ(format_of({weight(DType::kI8, {256, 256}), scale(DType::kF8E8M0, {256, 32})}),
@@ -71,31 +71,40 @@ TEST(WeightFormat, IsReadFromTypesShapesAndNeighbours) {
             "FP8, unknown scales");
 }
 
+TEST(WeightFormat, AHeaderMayClaimAnythingOfATensorWithoutElements) {
+  const std::int64_t huge = std::int64_t{1} << 62;
+  WeightTensors tensors;
+  for (const DType dtype : {DType::kU8, DType::kI32, DType::kF8E4M3, DType::kBF16}) {
+    const TensorFact empty{"w.weight", dtype, {0, huge}, 0};
+    tensors.weight = tensors.packed = tensors.scale = &empty;
+    EXPECT_EQ(weight_format(tensors).rows, 0);
+  }
+}
+
 TEST(WeightGroups, EveryByteOfEveryPublishedModelIsInOneGroup) {
   for (const char* name : {"DeepSeek-V4-Flash", "DeepSeek-V4-Pro", "DeepSeek-V4-Flash-0731",
                            "DeepSeek-V4-Pro-0813", "DeepSeek-V4-Flash-NVFP4"}) {
-    const auto model = published_model(name);
-    const WeightGroups groups = group_weights(*model);
+    const WeightGroups& groups = testing::published_groups(name);
     std::int64_t bytes = 0;
     for (const WeightGroup& g : groups.groups) bytes += g.bytes;
-    EXPECT_EQ(bytes, model->tensor_bytes()) << name;
+    EXPECT_EQ(bytes, testing::published(name).tensor_bytes()) << name;
     EXPECT_TRUE(groups.notes.empty()) << groups.notes[0];
   }
 }
 
 TEST(WeightGroups, DraftersAreRecognised) {
-  const auto drafter = [](const char* name) { return group_weights(*published_model(name)); };
+  const auto drafter = testing::published_groups;
   EXPECT_EQ(drafter("DeepSeek-V4-Flash").drafter, Drafter::kMtp);
   EXPECT_EQ(drafter("DeepSeek-V4-Flash").draft_stages, 1);
   EXPECT_EQ(drafter("DeepSeek-V4-Flash-0731").drafter, Drafter::kDspark);
   EXPECT_EQ(drafter("DeepSeek-V4-Flash-0731").draft_stages, 3);
-  auto without = *published_model("DeepSeek-V4-Flash");
+  ModelFacts without = testing::published("DeepSeek-V4-Flash");
   std::erase_if(without.tensors, [](const TensorFact& t) { return t.name.starts_with("mtp."); });
   EXPECT_EQ(group_weights(without).drafter, Drafter::kNone);
 }
 
 TEST(WeightGroups, ATensorOfNoKnownPlaceIsCountedAndNamed) {
-  auto model = *published_model("DeepSeek-V4-Flash");
+  ModelFacts model = testing::published("DeepSeek-V4-Flash");
   model.tensors.push_back(fact("layers.5.attn.extra.weight", DType::kBF16, {10, 10}));
   const WeightGroups groups = group_weights(model);
   ASSERT_EQ(groups.notes.size(), 1u);
@@ -129,16 +138,16 @@ TEST(WeightGroups, BytesReadByOneTokenAreTheTableOfSection9) {
                  {"router", 335.9}},
                 39'667}};
   for (const auto& c : cases) {
-    const auto model = published_model(c.model);
-    WeightGroups groups = group_weights(*model);
-    EXPECT_NEAR(step_weight_bytes(groups, model->config, 1) / 1e6, c.total_mb, 1.0) << c.model;
+    const model::ModelConfig& config = testing::published(c.model).config;
+    const WeightGroups& groups = testing::published_groups(c.model);
+    EXPECT_NEAR(step_weight_bytes(groups, config, 1) / 1e6, c.total_mb, 1.0) << c.model;
     for (const auto& [kind, mb] : c.mb) {
       WeightGroups some;
       for (const WeightGroup& g : groups.groups)
         if (g.kind == kind || (kind == "attention" && (g.kind == "attention projections" ||
                                                        g.kind == "grouped output projection")))
           some.groups.push_back(g);
-      EXPECT_NEAR(step_weight_bytes(some, model->config, 1) / 1e6, mb, 0.1) << c.model << kind;
+      EXPECT_NEAR(step_weight_bytes(some, config, 1) / 1e6, mb, 0.1) << c.model << kind;
     }
   }
 }

@@ -114,6 +114,17 @@ def test_the_hub_cache_is_looked_at_first(tmp_path: Path) -> None:
     assert found["download"]["bytes"] == headers_bytes(model_folder())
 
 
+def test_config_json_alone_is_enough(tmp_path: Path) -> None:
+    shutil.copy(model_folder() / "config.json", tmp_path)
+    alone = plan(str(tmp_path), "--gpu", "h200:2")
+    whole = plan("tiny", "--gpu", "h200:2")
+    for key in ("memory", "layers", "decode", "fits"):
+        assert alone[key] == whole[key]
+    assert "formulas" in nibble(str(tmp_path), "--gpu", "h200:2").stdout
+    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+    assert nibble(str(tmp_path), "--gpu", "h200:2").returncode == 3
+
+
 @pytest.mark.parametrize("arguments,part", [
     (["tiny"], "--gpu is required"),
     (["tiny", "--gpu", "h300"], "h200, h100, b200, rtx-pro-6000, rtx-5090, dgx-spark, cpu"),
