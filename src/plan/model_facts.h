@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,8 @@ struct ModelFacts {
   std::vector<TensorFact> tensors;  // in any order
   std::vector<std::string> notes;
   bool here = false;  // on this machine's disk: nothing to download
+  std::optional<std::int64_t>
+      download_bytes;  // where files are listed: of those; else the tensors'
 
   std::int64_t tensor_bytes() const;
 };

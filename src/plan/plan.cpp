@@ -93,7 +93,7 @@ Plan make_plan(const ModelFacts& facts, const PlanOptions& options, std::int64_t
   const RowSizes cache =
       row_sizes(config, resolve_kv_dtype(options.kv_dtype, config, options.gpu.machine.arch));
   plan.kv_dtype = cache.name;
-  plan.download_bytes = facts.tensor_bytes();
+  plan.download_bytes = facts.download_bytes.value_or(facts.tensor_bytes());
   plan.here = facts.here;
   plan.disk_free_bytes = disk_free_bytes;
   plan.tensors = static_cast<std::int64_t>(facts.tensors.size());

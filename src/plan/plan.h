@@ -28,7 +28,7 @@ struct Plan {
   std::string source;  // where the tensors were learned
   PlanOptions options;
   std::string kv_dtype;              // resolved: "fp8"
-  std::int64_t download_bytes = 0;   // tensors of the checkpoint
+  std::int64_t download_bytes = 0;   // files to fetch where they are listed, else tensors
   bool here = false;                 // nothing to download
   std::int64_t disk_free_bytes = 0;  // where a download would go
   std::int64_t tensors = 0;

@@ -20,7 +20,7 @@ PARTS = ["weights", "replicated", "kv", "state", "workspace", "graphs", "draft"]
 
 def nibble(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([binary(), "plan", *arguments], capture_output=True, text=True, timeout=PATIENCE_S,
-                          stdin=subprocess.DEVNULL, env={**os.environ, **env})
+                          stdin=subprocess.DEVNULL, env={**os.environ, "HF_HUB_OFFLINE": "1", **env})
 
 
 def plan(*arguments: str, **env: str) -> dict[str, Any]:
