@@ -59,8 +59,8 @@ SequenceBytes sequence_bytes(const model::ModelConfig& c, const RowSizes& rows,
   const std::int64_t window = (c.sliding_window + layout.ring_slack) * rows.row;
   out.windows = n.all() * window;
   out.draft = draft_stages * window;
-  // A CSA compressor keeps both halves of two windows, 2 * 4 rows of 2 * width; its indexer likewise.
-  out.open_state = n.csa * (2 * 4 + layout.ring_slack) * 2 * (hd + di) * kF32Pair +
+  // A CSA compressor keeps both halves of two windows, 8 rows of 2 * width; its indexer likewise.
+  out.open_state = n.csa * (8 + layout.ring_slack) * 2 * (hd + di) * kF32Pair +
                    n.hca * (128 + layout.ring_slack) * hd * kF32Pair;
   // At a page's end HCA windows are closed and CSA needs the last window's first halves only (3.8).
   out.snapshot = n.all() * c.sliding_window * rows.row + n.csa * 4 * (hd + di) * kF32Pair;
@@ -87,11 +87,10 @@ KeyCounts keys_at(const model::ModelConfig& c, std::int64_t position) {
   const LayerCounts n = layer_counts(c);
   const std::int64_t seen = position + 1;
   const std::int64_t window = std::min<std::int64_t>(c.sliding_window, seen);
-  const std::int64_t entries = seen / 4;
-  return {
-      static_cast<double>(n.all() * window + n.csa * std::min<std::int64_t>(c.index_topk, entries) +
-                          n.hca * (seen / 128)),
-      static_cast<double>(n.csa * entries)};
+  const std::int64_t entries = seen / 4, pooled = seen / 128;
+  const std::int64_t attended =
+      n.all() * window + n.csa * std::min<std::int64_t>(c.index_topk, entries) + n.hca * pooled;
+  return {static_cast<double>(attended), static_cast<double>(n.csa * entries)};
 }
 
 KeyCounts mean_keys(const model::ModelConfig& c, std::int64_t context) {

@@ -14,17 +14,17 @@ namespace {
 using model::ModelConfig;
 
 constexpr std::int64_t kHostChunk = 256;  // EngineOptions::prefill_chunk
-constexpr std::int64_t kGpuChunk =
-    8192;  // enough rows per expert (8192 * 6 / 256 = 192) to be bound by arithmetic
+// Tokens of a GPU's largest step: enough rows an expert (8192 * 6 / 256 = 192) to be bound by arithmetic.
+constexpr std::int64_t kGpuChunk = 8192;
 constexpr std::int64_t kDraftRows = 1;  // tokens drafted ahead
-constexpr std::int64_t kSnapshots =
-    2;  // a sequence: prompt end and turn end; later ones use what is left
-constexpr std::int64_t kScoreTile = std::int64_t{256}
-                                    << 20;  // index scores of long contexts are tiled to this
-constexpr std::int64_t kGraphNode =
-    4400;  // bytes a node, the most measured on an H200 (2.2 to 4.4 KB by graph)
-constexpr std::int64_t kPartialBlocks =
-    132 * 2;  // attention: fp32 partial outputs of split key ranges
+// Of a sequence: prompt end and turn end. Later ones use what is left.
+constexpr std::int64_t kSnapshots = 2;
+// Bytes; the index scores of longer contexts are computed in tiles.
+constexpr std::int64_t kScoreTile = 256LL << 20;
+// Bytes of a node of an instantiated graph: the most measured on an H200 (docs/perf-log.md); 3.1 kB in the mean.
+constexpr std::int64_t kGraphNode = 5900;
+// Attention over split key ranges: blocks that hold an fp32 partial output, two for each of an H200's 132 SMs.
+constexpr std::int64_t kPartialBlocks = 264;
 
 std::string number(std::int64_t bytes) {
   return fmt::format("{}", bytes);
@@ -111,11 +111,12 @@ class Memory {
   void host_workspace() {
     const std::int64_t d = c_.hidden_size, hc = c_.hc_mult, hd = c_.head_dim,
                        di = c_.index_head_dim;
-    const std::int64_t values = 3 * hc * d + hc + hc * hc + 4 * d + c_.q_lora_rank +
-                                2 * c_.num_heads * hd + hd +
-                                static_cast<std::int64_t>(c_.o_groups) * c_.o_lora_rank + 4 * hd +
-                                4 * di + c_.index_heads * di + c_.index_heads + c_.index_topk +
-                                2 * c_.experts_per_token + c_.vocab_size;
+    const std::int64_t heads = c_.num_heads, index_heads = c_.index_heads;
+    const std::int64_t top = c_.experts_per_token;
+    const std::int64_t values =
+        3 * hc * d + hc + hc * hc + 4 * d + c_.q_lora_rank + 2 * heads * hd + hd +
+        static_cast<std::int64_t>(c_.o_groups) * c_.o_lora_rank + 4 * hd + 4 * di +
+        index_heads * di + index_heads + c_.index_topk + 2 * top + c_.vocab_size;
     const std::int64_t rows = kHostChunk * o_.concurrency;
     m_.workspace = rows * values * static_cast<std::int64_t>(sizeof(float));
     line("workspace",
@@ -126,6 +127,7 @@ class Memory {
   void gpu_workspace() {
     const std::int64_t rows = step_rows(o_), n = o_.gpu.count;
     const std::int64_t d = c_.hidden_size, hd = c_.head_dim, k = c_.experts_per_token;
+    const std::int64_t di = c_.index_head_dim;
     const std::int64_t heads = ceil_div(c_.num_heads, n), inner = ceil_div(c_.expert_dim, n);
     const auto add = [&](const char* what, std::string how, std::int64_t bytes) {
       m_.workspace += bytes;
@@ -137,10 +139,10 @@ class Memory {
     add("workspace: attention",
         fmt::format("{} rows x ({} heads x {} x 2 + {} + {} + {}) x bf16 + compressors {} x fp32",
                     rows, heads, hd, c_.q_lora_rank, hd, ceil_div(c_.o_groups, n) * c_.o_lora_rank,
-                    4 * hd + 4 * c_.index_head_dim),
+                    4 * hd + 4 * di),
         rows * (heads * hd * 2 + c_.q_lora_rank + hd + ceil_div(c_.o_groups, n) * c_.o_lora_rank) *
                 2 +
-            rows * (4 * hd + 4 * c_.index_head_dim) * 4);
+            rows * (4 * hd + 4 * di) * 4);
     const std::int64_t scores = rows * (o_.context / 4) * 4;
     add("workspace: index scores",
         fmt::format("{} rows x {} entries x fp32, at most {}, and {} selected ids a row", rows,

@@ -37,6 +37,7 @@ std::vector<LayerRow> layer_rows(const model::ModelConfig& config, const WeightG
     row.bytes += g.bytes;
   }
   std::vector<LayerRow> rows;
+  rows.reserve(merged.size());
   for (auto& [key, row] : merged) rows.push_back(std::move(row));
   std::ranges::stable_sort(rows, std::greater<>(), &LayerRow::bytes);
 

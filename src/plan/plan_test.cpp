@@ -141,7 +141,7 @@ TEST(Memory, OnTheCpuTheWorkspaceIsTheModelsOwn) {
   const ModelFacts facts = tiny();
   const MemoryPlan m = make_plan(facts, on("cpu", 4096, 2), kPlenty).memory;
   ops::ref::RefBackend backend{ops::Numerics{}};
-  const model::Workspace w(backend, facts.config, 2 * 256);
+  const model::Workspace w(backend, facts.config, 512);
   std::int64_t bytes = 0;
   for (const tensor::View* view : {&w.streams,     &w.mtp_streams, &w.mtp_normed,
                                    &w.post,        &w.comb,        &w.x,
@@ -173,7 +173,7 @@ TEST(Layers, OnTheCpuAreTheStartUpTableOfTheEngine) {
     EXPECT_EQ(row->unit, loaded.unit) << loaded.layer_kind;
   }
   const MemoryPlan& m = planned.memory;
-  const std::int64_t draft_window = (128 + 256) * 584;
+  const std::int64_t draft_window = std::int64_t{384} * 584;
   EXPECT_EQ(m.kv + m.state + draft_window, runner->info().cache_bytes);
 }
 

@@ -72,6 +72,7 @@ std::string memory_table(const Plan& plan) {
       {"state", m.state},     {"workspace", m.workspace},   {"graphs", m.graphs},
       {"draft", m.draft},     {"total", m.total()},         {"capacity", m.capacity}};
   std::vector<Row> rows;
+  rows.reserve(std::size(parts));
   for (const auto& [name, bytes] : parts)
     rows.push_back({name, size(bytes), fmt::format("{}", bytes)});
   return table({of, ">size", ">bytes"}, rows);
@@ -79,6 +80,7 @@ std::string memory_table(const Plan& plan) {
 
 std::string layer_table(const std::vector<LayerRow>& layers) {
   std::vector<Row> rows;
+  rows.reserve(layers.size());
   for (const LayerRow& row : layers)
     rows.push_back({row.kind, row.format, fmt::format("{}", row.count),
                     row.bytes > 0 ? size(row.bytes) : "-", row.kernel, row.unit});
@@ -87,6 +89,7 @@ std::string layer_table(const std::vector<LayerRow>& layers) {
 
 std::string decode_table(const Plan& plan) {
   std::vector<Row> rows;
+  rows.reserve(plan.speed.decode.size());
   for (const DecodeEstimate& e : plan.speed.decode)
     rows.push_back({fmt::format("{}", e.batch), fmt::format("{:.2f}", e.ms),
                     fmt::format("{:.0f}", e.tokens_per_s), fmt::format("{:.2f}", e.floor_ms),
@@ -96,6 +99,7 @@ std::string decode_table(const Plan& plan) {
 
 std::string explain_lines(const char* title, const std::vector<ExplainLine>& lines) {
   std::vector<Row> rows;
+  rows.reserve(lines.size());
   for (const ExplainLine& line : lines) rows.push_back({line.what, line.value, line.how});
   return fmt::format("\n{}\n", title) + table({"what", ">value", "from"}, rows);
 }

@@ -166,7 +166,8 @@ class Speed {
 
   void prefill() {
     const std::int64_t most = std::min(step_rows(o_), o_.context);
-    const auto steps = static_cast<double>((o_.context + most - 1) / most);
+    const std::int64_t count = (o_.context + most - 1) / most;
+    const auto steps = static_cast<double>(count);
     const double sum = static_cast<double>(o_.context), chunk = sum / steps;  // equal steps
     Time time = weights_time(chunk, ops::Phase::kPrefill);
     const double weights_s = time.s;

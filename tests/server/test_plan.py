@@ -134,7 +134,7 @@ def test_config_json_alone_is_enough(tmp_path: Path) -> None:
     (["tiny", "--gpu", "h200", "--context", "8193"], "at most 8192"),
     (["tiny", "--gpu", "h200", "--context", "0"], "--context"),
     (["tiny", "--gpu", "h200", "--concurrency", "0"], "--concurrency"),
-    (["no/such-model", "--gpu", "h200"], "deepseek-ai/DeepSeek-V4-Flash"),
+    (["no-such-model", "--gpu", "h200"], "deepseek-ai/DeepSeek-V4-Flash"),
 ])
 def test_bad_usage_exits_2_and_says_what_is_allowed(arguments: list[str], part: str) -> None:
     result = nibble(*arguments)
