@@ -131,8 +131,8 @@ constexpr auto kMachines = std::to_array<Machine>({
      .launch_s = kLaunch_s,
      .source =
          "data sheet; memory left to CUDA and its read rate as publicly reported; link assumed"},
-    // Rates a core: 118 GFLOP/s fp32 with AVX2 and 25.8 GB/s read by one core alone, measured on the 2-core EPYC virtual
-    // machine of docs/perf-log.md by bench/machine_ceilings; several cores share that, so half. 307 GB/s (8 channels of
+    // Rates a core: 118 GFLOP/s fp32 with AVX2 and 25.8 GB/s read by one core alone, measured on a 2-core EPYC virtual
+    // machine by bench/machine_ceilings; several cores share that, so half. 307 GB/s (8 channels of
     // DDR5-4800) is the most it grows to. Handing work to a thread: 0.5 us (ops/cpu). find_machine() fills in this
     // machine's memory and cores.
     {.kind = "cpu",
