@@ -39,8 +39,7 @@ TEST(Registry, HostBackendsHaveAKernelForEveryOpOnEveryFormat) {
                   {Arch::kCpuAvx2, "cpu.", ".avx2", Unit::kVector}};
   for (const auto& backend : backends)
     for (const OpKind op : kOps)
-      for (const Format format :
-           {Format::kF32, Format::kBF16, Format::kFp8Block128, Format::kMxfp4}) {
+      for (const Format format : quant::kFormats) {
         const KernelRow* found = find_kernel({op, format, backend.arch});
         ASSERT_NE(found, nullptr) << op_name(op) << " on " << arch_name(backend.arch);
         EXPECT_EQ(found->name, std::string(backend.prefix) + op_name(op) + backend.suffix);

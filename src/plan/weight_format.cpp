@@ -21,7 +21,7 @@ std::string_view base_name(std::string_view name) {
 
 // The format of that name, when this build holds it.
 std::optional<Format> held_format(std::string_view name) {
-  for (const Format format : {Format::kF32, Format::kBF16, Format::kFp8Block128, Format::kMxfp4})
+  for (const Format format : quant::kFormats)
     if (base_name(quant::format_name(format)) == base_name(name)) return format;
   return std::nullopt;
 }
