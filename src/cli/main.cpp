@@ -21,6 +21,7 @@ int dispatch(int argc, char** argv) {
       add_audit(app),
       add_inspect(app),
       add_pull(app),
+      add_plan(app),
   };
   try {
     app.parse(argc, argv);

@@ -23,6 +23,7 @@ namespace nibble::ops {
 
 enum class OpKind {
   kEmbed,
+  kNorm,
   kLinear,
   kGroupedLinear,
   kHyperConnection,

@@ -6,6 +6,8 @@ const char* op_name(OpKind op) {
   switch (op) {
     case OpKind::kEmbed:
       return "embed";
+    case OpKind::kNorm:
+      return "rms_norm";
     case OpKind::kLinear:
       return "linear";
     case OpKind::kGroupedLinear:

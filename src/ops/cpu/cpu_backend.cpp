@@ -4,12 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <utility>
 
 #include "ops/cpu/panel.h"
-#include "ops/op_name.h"
+#include "ops/registry.h"
 #include "quant/bf16.h"
 
 namespace nibble::ops::cpu {
@@ -21,10 +20,9 @@ std::string CpuBackend::description() const {
   return fmt::format("cpu ({}, {} thread{})", k_.isa, pool_.size(), pool_.size() == 1 ? "" : "s");
 }
 
-KernelInfo CpuBackend::kernel(OpKind op, quant::Format) const {
-  std::string isa = k_.isa;
-  std::ranges::transform(isa, isa.begin(), [](unsigned char c) { return std::tolower(c); });
-  return {fmt::format("cpu.{}.{}", op_name(op), isa), k_.vector ? "vector" : "scalar"};
+KernelInfo CpuBackend::kernel(OpKind op, quant::Format format) const {
+  return kernel_info(
+      {.op = op, .format = format, .arch = k_.vector ? Arch::kCpuAvx2 : Arch::kCpuPortable});
 }
 
 tensor::View CpuBackend::allocate(tensor::DType dtype, const tensor::Shape& shape) {

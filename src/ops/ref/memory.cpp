@@ -1,13 +1,13 @@
 // Memory and names of the reference backend.
 #include <utility>
 
-#include "ops/op_name.h"
 #include "ops/ref/ref_backend.h"
+#include "ops/registry.h"
 
 namespace nibble::ops::ref {
 
-KernelInfo RefBackend::kernel(OpKind op, quant::Format) const {
-  return {std::string("ref.") + op_name(op), "scalar"};
+KernelInfo RefBackend::kernel(OpKind op, quant::Format format) const {
+  return kernel_info({.op = op, .format = format, .arch = Arch::kRef});
 }
 
 tensor::View RefBackend::allocate(tensor::DType dtype, const tensor::Shape& shape) {
