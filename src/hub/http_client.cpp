@@ -255,7 +255,8 @@ GetResult HttpClient::get_once(const GetRequest& request, const Url& url,
     set(handle, CURLOPT_NOSIGNAL, 1L);
     set(handle, CURLOPT_FOLLOWLOCATION, 0L);
     set(handle, CURLOPT_TCP_KEEPALIVE, 1L);
-    set(handle, CURLOPT_BUFFERSIZE, kReceiveBuffer_bytes);
+    // A wish: a handle whose last transfer failed early still holds its buffer, and libcurl then refuses a new size.
+    (void)library.easy_setopt(handle, CURLOPT_BUFFERSIZE, kReceiveBuffer_bytes);
     set(handle, CURLOPT_CONNECTTIMEOUT, static_cast<long>(options_.stall_limit_s));
     set(handle, CURLOPT_LOW_SPEED_LIMIT, kStall_bytes_per_s);
     set(handle, CURLOPT_LOW_SPEED_TIME, static_cast<long>(options_.stall_limit_s));
