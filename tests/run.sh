@@ -61,6 +61,7 @@ wrapper=()
 
 phase "packages" packaging/install-packages.sh build run test package || exit 1
 phase "python" tests/venv.sh || exit 1
+phase "format" tests/lint.sh --format-only || broken+=("format")
 
 if phase "build cpu" build cpu all; then
   ln -sfn cpu/nibble build/nibble

@@ -2,12 +2,15 @@
 // cancellation; limits; failures.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <random>
 #include <thread>
+#include <vector>
 
 #include "golden/model_under_test.h"
 #include "nibble/engine.h"
@@ -237,6 +240,46 @@ TEST_F(SchedTest, CancelRunningAndWaiting) {
   EXPECT_EQ(client.replies[3].finished, FinishReason::kLength);
   engine->cancel(1);  // finished: ignored
   EXPECT_EQ(client.ask(request(4, 3, 2)).tokens.size(), 2u);
+}
+
+// Whoever submits and cancels at the same time: every accepted request gets one last event, and the
+// notification before it is never lost, so a client that sleeps between notifications sees them all.
+TEST_F(SchedTest, EveryRequestEndsOnceWhateverTheThreadsDo) {
+  const auto engine = Engine::load(options());
+  Client client(*engine);
+  const int threads = 4, each = std::getenv("NIBBLE_TEST_SHORT") ? 30 : 150;
+  std::mutex mutex;
+  std::vector<RequestId> accepted;  // under mutex
+  std::vector<std::thread> clients;
+  for (int thread = 0; thread < threads; ++thread) {
+    clients.emplace_back([&, thread] {
+      std::mt19937 random(static_cast<unsigned>(thread));
+      for (int i = 0; i < each; ++i) {
+        const RequestId id = static_cast<RequestId>(1 + thread * each + i);
+        const int tokens = static_cast<int>(random() % 6);
+        if (engine->submit(request(id, 1 + static_cast<int>(random() % 5), tokens)).ok()) {
+          const std::lock_guard lock(mutex);
+          accepted.push_back(id);
+        }
+        // At once (still waiting), a little later (running), or never.
+        if (random() % 3 == 0) {
+          if (random() % 2) std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+          engine->cancel(id);
+        }
+        if (random() % 4 == 0)
+          std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+      }
+    });
+  }
+  for (std::thread& thread : clients) thread.join();
+  EXPECT_GT(accepted.size(), 0u);
+  client.wait([&] {
+    return std::all_of(accepted.begin(), accepted.end(),
+                       [&](RequestId id) { return client.replies[id].finished.has_value(); });
+  });
+  EXPECT_EQ(client.replies.size(), accepted.size()) << "events of refused requests";
+  EXPECT_EQ(engine->stats().waiting, 0);
+  EXPECT_EQ(client.ask(request(100000, 3, 2)).tokens.size(), 2u);
 }
 
 TEST_F(SchedTest, RefusesWhatCannotRun) {
