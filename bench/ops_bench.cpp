@@ -338,7 +338,7 @@ class Bench {
     for (int t = start; t < context; ++t) {
       visible += (t + 1) / 4;
       hca_keys += (t + 1) / 128;
-      window_keys += std::min(t + 1, kWindow);
+      window_keys += std::min<std::int64_t>(t + 1, kWindow);
     }
     Line select{fmt::format("index_select {} of {} n={}", kTopk, context / 4, n)};
     select.bytes = static_cast<double>(row_bytes(index_rows, kIndexWidth)) * visible;
