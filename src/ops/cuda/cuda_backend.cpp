@@ -113,14 +113,15 @@ Matrix CudaBackend::upload(quant::HostMatrix matrix) {
   out.format = matrix.format;
   out.rows = matrix.rows;
   out.cols = matrix.cols;
+  out.scale_dtype = matrix.scale_dtype;
+  out.global_scale = matrix.global_scale;
   const auto copy = [&](const quant::AlignedBytes& from) {
     std::byte* to = arena_.allocate(static_cast<std::int64_t>(from.size()));
     NIBBLE_CUDA(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_));
     return to;
   };
   out.data = copy(matrix.data);
-  if (matrix.scales.size() > 0)
-    out.scales = reinterpret_cast<const std::uint8_t*>(copy(matrix.scales));
+  if (matrix.scales.size() > 0) out.scales = copy(matrix.scales);
   return out;
 }
 

@@ -36,7 +36,8 @@ void CudaBackend::linear(const LinearArgs& a) {
   check_shape(a.x, {n, a.weight.cols}, "linear.x");
   check_shape(a.y, {n, a.weight.rows}, "linear.y");
   if (n == 0 || a.weight.rows == 0) return;
-  const bool quantize = numerics().release && a.quantize_input;
+  const bool quantize =
+      numerics().release && a.quantize_input && quant::traits(a.weight.format).fp8_activations;
   launch_linear(quantize ? fp8_rounded(a.x.f32(), n, a.weight.cols) : a.x.f32(), n, a.weight, 1,
                 a.y.f32(), numerics().release && a.round_output, stream_);
 }

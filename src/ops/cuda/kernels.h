@@ -176,12 +176,13 @@ struct ExpertMatrices {
   Matrix w1, w3, w2;
 };
 struct Experts {
-  const float* x;  // [n, d], rounded for the experts
+  const float* x;      // [n, d]
+  const float* x_fp8;  // x on the FP8 grid, for matrices that take it so; release only
   const std::int32_t* experts;
   const float* weights;
   const ExpertMatrices* routed;  // [E]
   ExpertMatrices shared;
-  float* hidden;  // [n, chosen + 1, inner]
+  float* hidden;  // [n, chosen + 1, inner]; on the FP8 grid in the end where w2 takes it so
   float* parts;   // [n, chosen + 1, d]
   float* y;       // [n, d]
   std::int64_t d, inner;

@@ -5,10 +5,62 @@
 
 #include "ops/cuda/numerics.cuh"
 #include "ops/matrix.h"
+#include "quant/f16.h"
 
 namespace nibble::ops::cuda {
 
 inline constexpr int kDecodeWidth = 8;  // columns that one lane decodes at a time
+
+// Element i of the matrix's scales as fp32, exact.
+__device__ inline float scale_value(const Matrix& m, std::int64_t i) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(m.scales);
+  switch (m.scale_dtype) {
+    case tensor::DType::kF8E8M0:
+      return quant::e8m0_decode(bytes[i]);
+    case tensor::DType::kF8E4M3:
+      return e4m3_value(bytes[i]);
+    case tensor::DType::kBF16:
+      return quant::bf16_decode(reinterpret_cast<const std::uint16_t*>(m.scales)[i]);
+    case tensor::DType::kF16:
+      return quant::f16_decode(reinterpret_cast<const std::uint16_t*>(m.scales)[i]);
+    default:
+      return reinterpret_cast<const float*>(m.scales)[i];
+  }
+}
+
+// The scale of column c of row r; 1 for formats without.
+__device__ inline float scale_of(const Matrix& m, std::int64_t r, std::int64_t c) {
+  switch (m.format) {
+    case quant::Format::kF32:
+    case quant::Format::kBF16:
+      return 1.0f;
+    case quant::Format::kFp8Block128:
+      return scale_value(m, r / 128 * ((m.cols + 127) / 128) + c / 128);
+    case quant::Format::kFp8Block32:
+      return scale_value(m, r / 32 * ((m.cols + 31) / 32) + c / 32);
+    case quant::Format::kMxfp4:
+    case quant::Format::kInt4G32:
+      return scale_value(m, (r * m.cols + c) / 32);
+    case quant::Format::kNvfp4:
+      return scale_value(m, (r * m.cols + c) / 16);
+    case quant::Format::kInt4G128:
+      return scale_value(m, (r * m.cols + c) / 128);
+  }
+  return 1.0f;
+}
+
+// A 4-bit code as it is multiplied by its scale.
+__device__ inline float nibble_value(const Matrix& m, std::uint32_t code) {
+  return m.format == quant::Format::kMxfp4 || m.format == quant::Format::kNvfp4
+             ? e2m1_value(code)
+             : static_cast<float>(static_cast<int>(code) - 8);
+}
+
+// Release numerics round this matrix's inputs to FP8 (quant::FormatTraits::fp8_activations, which device code cannot read).
+__device__ __host__ inline bool takes_fp8(quant::Format format) {
+  return format == quant::Format::kFp8Block128 || format == quant::Format::kFp8Block32 ||
+         format == quant::Format::kMxfp4;
+}
 
 // Column c of row r as fp32.
 __device__ inline float weight_at(const Matrix& m, std::int64_t r, std::int64_t c) {
@@ -19,19 +71,22 @@ __device__ inline float weight_at(const Matrix& m, std::int64_t r, std::int64_t 
     case quant::Format::kBF16:
       return quant::bf16_decode(static_cast<const std::uint16_t*>(m.data)[r * m.cols + c]);
     case quant::Format::kFp8Block128:
-      return e4m3_value(codes[r * m.cols + c]) *
-             quant::e8m0_decode(
-                 m.scales[r / quant::kFp8Block * quant::fp8_blocks(m.cols) + c / quant::kFp8Block]);
-    case quant::Format::kMxfp4: {
+    case quant::Format::kFp8Block32:
+      return e4m3_value(codes[r * m.cols + c]) * scale_of(m, r, c);
+    case quant::Format::kMxfp4:
+    case quant::Format::kNvfp4:
+    case quant::Format::kInt4G32:
+    case quant::Format::kInt4G128: {
       const std::uint32_t byte = codes[(r * m.cols + c) / 2];
-      return e2m1_value(c % 2 == 0 ? byte & 0xFu : byte >> 4) *
-             quant::e8m0_decode(m.scales[(r * m.cols + c) / 32]);
+      const float value = nibble_value(m, c % 2 == 0 ? byte & 0xFu : byte >> 4) * scale_of(m, r, c);
+      return m.format == quant::Format::kNvfp4 ? value * m.global_scale : value;
     }
   }
   return 0.0f;
 }
 
-// Columns c .. c + 7 of row r, zeros past the last; c is a multiple of 8. One wide load where the row allows it.
+// Columns c .. c + 7 of row r, zeros past the last; c is a multiple of 8, so they share a scale. One wide load where the row
+// allows it.
 __device__ inline void decode8(const Matrix& m, std::int64_t r, std::int64_t c,
                                float (&out)[kDecodeWidth]) {
   if (m.cols % kDecodeWidth != 0) {
@@ -60,10 +115,10 @@ __device__ inline void decode8(const Matrix& m, std::int64_t r, std::int64_t c,
       }
       return;
     }
-    case quant::Format::kFp8Block128: {
+    case quant::Format::kFp8Block128:
+    case quant::Format::kFp8Block32: {
       const uint2 v = __ldg(reinterpret_cast<const uint2*>(codes + r * m.cols + c));
-      const float scale = quant::e8m0_decode(
-          m.scales[r / quant::kFp8Block * quant::fp8_blocks(m.cols) + c / quant::kFp8Block]);
+      const float scale = scale_of(m, r, c);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         out[i] = e4m3_value(static_cast<std::uint8_t>(v.x >> (8 * i))) * scale;
@@ -71,12 +126,18 @@ __device__ inline void decode8(const Matrix& m, std::int64_t r, std::int64_t c,
       }
       return;
     }
-    case quant::Format::kMxfp4: {
+    case quant::Format::kMxfp4:
+    case quant::Format::kNvfp4:
+    case quant::Format::kInt4G32:
+    case quant::Format::kInt4G128: {
       const std::uint32_t v =
           __ldg(reinterpret_cast<const std::uint32_t*>(codes + (r * m.cols + c) / 2));
-      const float scale = quant::e8m0_decode(m.scales[(r * m.cols + c) / 32]);
+      const float scale = scale_of(m, r, c);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) out[i] = e2m1_value((v >> (4 * i)) & 0xFu) * scale;
+      for (int i = 0; i < 8; ++i) {
+        out[i] = nibble_value(m, (v >> (4 * i)) & 0xFu) * scale;
+        if (m.format == quant::Format::kNvfp4) out[i] *= m.global_scale;
+      }
       return;
     }
   }

@@ -78,8 +78,11 @@ __global__ void __launch_bounds__(kThreads) gate_up_kernel(Experts p) {
   const ExpertMatrices& e = p.at(t, j);
   if (i >= e.w1.rows) return;
   float gate[1], up[1];
-  warp_dots<1>(e.w1, i, p.x + t * p.d, p.d, 1, gate);
-  warp_dots<1>(e.w3, i, p.x + t * p.d, p.d, 1, up);
+  const auto input = [&](const Matrix& w) {
+    return (p.release && takes_fp8(w.format) ? p.x_fp8 : p.x) + t * p.d;
+  };
+  warp_dots<1>(e.w1, i, input(e.w1), p.d, 1, gate);
+  warp_dots<1>(e.w3, i, input(e.w3), p.d, 1, up);
   if (threadIdx.x % kWarp != 0) return;
   const float g = fminf(p.release ? quant::bf16_round(gate[0]) : gate[0], p.limit);
   const float u = fminf(fmaxf(p.release ? quant::bf16_round(up[0]) : up[0], -p.limit), p.limit);
@@ -88,16 +91,17 @@ __global__ void __launch_bounds__(kThreads) gate_up_kernel(Experts p) {
   p.hidden[(t * (p.chosen + 1) + j) * p.inner + i] = p.release ? quant::bf16_round(h) : h;
 }
 
-// In place: a warp a group of 128 channels.
+// In place, where the slot's w2 takes FP8: a warp a group of 128 channels.
 __global__ void __launch_bounds__(kThreads)
-    round_hidden_kernel(float* x, std::int64_t inner, std::int64_t groups,
-                        std::int64_t all_groups) {
+    round_hidden_kernel(Experts p, std::int64_t groups, std::int64_t all_groups) {
   const std::int64_t group =
       (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
   if (group >= all_groups) return;
-  float* values = x + group / groups * inner + group % groups * kGroup;
-  const int count =
-      static_cast<int>(min(static_cast<std::int64_t>(kGroup), inner - group % groups * kGroup));
+  const std::int64_t slot = group / groups, first = group % groups * kGroup;
+  if (!takes_fp8(p.at(slot / (p.chosen + 1), static_cast<int>(slot % (p.chosen + 1))).w2.format))
+    return;
+  float* values = p.hidden + slot * p.inner + first;
+  const int count = static_cast<int>(min(static_cast<std::int64_t>(kGroup), p.inner - first));
   const std::uint8_t code = fp8_group_scale(values, count);
   const float scale = quant::e8m0_decode(code), inverse = quant::e8m0_reciprocal(code);
   __syncwarp();
@@ -143,8 +147,7 @@ void launch_experts(const Experts& args, std::int64_t n, cudaStream_t stream) {
   NIBBLE_CUDA(cudaGetLastError());
   if (args.release) {
     const std::int64_t groups = (args.inner + kGroup - 1) / kGroup, all = n * slots * groups;
-    round_hidden_kernel<<<blocks_of(all * kWarp), kThreads, 0, stream>>>(args.hidden, args.inner,
-                                                                         groups, all);
+    round_hidden_kernel<<<blocks_of(all * kWarp), kThreads, 0, stream>>>(args, groups, all);
     NIBBLE_CUDA(cudaGetLastError());
   }
   down_kernel<<<dim3(blocks_of(args.d * kWarp), tokens, slots), kThreads, 0, stream>>>(args);

@@ -41,7 +41,8 @@ void CudaBackend::routed_experts(const RoutedExpertsArgs& a) {
   if (n == 0) return;
   const bool release = numerics().release;
   const std::int64_t slots = n * (k + 1);
-  const Experts experts{release ? fp8_rounded(a.x.f32(), n, d) : a.x.f32(),
+  const Experts experts{a.x.f32(),
+                        release ? fp8_rounded(a.x.f32(), n, d) : nullptr,
                         a.experts.i32(),
                         a.weights.f32(),
                         expert_table(a.routed),
