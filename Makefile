@@ -3,17 +3,19 @@ MODEL ?= tiny
 HOST ?= 127.0.0.1
 PORT ?= 8000
 SHELL := /bin/bash
+# With an NVIDIA GPU and nvcc: the CUDA backend too.
+PRESET ?= $(shell { [ -e /dev/nvidia0 ] && { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } >/dev/null && echo cuda; } || echo cpu)
 MAKEFLAGS += --no-builtin-rules
 
 .PHONY: build deps serve test test-long bench package format lint score clean help
 
-build: build/cpu/build.ninja
-	@cmake --build build/cpu --target nibble
-	@ln -sfn cpu/nibble build/nibble
+build: build/$(PRESET)/build.ninja
+	@cmake --build build/$(PRESET) --target nibble
+	@ln -sfn $(PRESET)/nibble build/nibble
 
-build/cpu/build.ninja: CMakePresets.json
+build/$(PRESET)/build.ninja: CMakePresets.json
 	@command -v cmake ninja c++ >/dev/null || { echo "nibble: no compiler, cmake or ninja here: run 'make deps' first" >&2; exit 1; }
-	@cmake --preset cpu >/dev/null && touch $@
+	@cmake --preset $(PRESET) >/dev/null && touch $@
 
 deps:
 	@packaging/install-packages.sh build run
@@ -29,8 +31,8 @@ test-long:
 	@tests/run.sh --long
 
 bench: build
-	@cmake --build build/cpu --target ops_bench
-	@build/cpu/bench/ops_bench
+	@cmake --build build/$(PRESET) --target ops_bench
+	@build/$(PRESET)/bench/ops_bench
 	@python3 bench/serve_speed.py --binary build/nibble --model $(MODEL)
 
 package: build

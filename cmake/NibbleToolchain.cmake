@@ -22,11 +22,10 @@ if(NIBBLE_MOLD)
 endif()
 
 add_library(nibble_flags INTERFACE)
-target_compile_options(nibble_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow
-  # Every backend promises the same bits for the same op and shape: no contraction behind our back.
-  -ffp-contract=off)
+# Every backend promises the same bits for the same op and shape: no contraction behind our back.
+target_compile_options(nibble_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-ffp-contract=off>")
 if(NIBBLE_WERROR)
-  target_compile_options(nibble_flags INTERFACE -Werror)
+  target_compile_options(nibble_flags INTERFACE $<IF:$<COMPILE_LANGUAGE:CUDA>,-Werror=all-warnings,-Werror>)
 endif()
 
 # Sanitizers are directory options, not nibble_flags: one object without them hides what it does.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Builds every preset and runs everything: ctest in cpu, asan and tsan, then each fuzz target.
+# Builds every preset and runs everything: ctest in cpu, asan and tsan, then each fuzz target. CUDA code is built where nvcc is.
 #
 #   tests/run.sh            short forms (`make test`, CI)
 #   tests/run.sh --long     long forms too (`make test-long`)
@@ -69,6 +69,17 @@ if phase "build cpu" build cpu all; then
   phase "test cpu" run_tests cpu "${exclude[@]}" || [[ -f $results/cpu/ctest.xml ]] || broken+=("test cpu")
 else
   broken+=("build cpu")
+fi
+
+# Where nvcc is: machine code for every architecture, and what of the GPU tests a machine without one can do (skip, by name).
+if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
+  if phase "build cuda" build cuda ops_cuda_test && phase "cuda code" tests/cuda_code.sh build/cuda; then
+    phase "test cuda" run_tests cuda -R '^ops_cuda_test$' || [[ -f $results/cuda/ctest.xml ]] || broken+=("test cuda")
+  else
+    broken+=("build cuda")
+  fi
+else
+  echo "== build cuda: skipped, no nvcc on this machine"
 fi
 
 $long || export NIBBLE_TEST_SHORT=1

@@ -14,12 +14,13 @@ namespace nibble {
 using TokenId = std::int32_t;
 using RequestId = std::uint64_t;
 
-enum class DeviceKind { kAuto, kRef, kCpu };
+// kAuto: the GPU where the binary was built for one and the machine has one, else the CPU.
+enum class DeviceKind { kAuto, kRef, kCpu, kCuda };
 
 // What is rounded besides the weights (deepseek-v4.md, section 6).
 //   kExact    nothing: fp32 activations
 //   kRelease  the rounding the release was trained with
-//   kAuto     kRelease when config.json has `activation_scheme`, else kExact
+//   kAuto     kRelease on a GPU or when config.json has `activation_scheme`, else kExact
 enum class Activations { kAuto, kExact, kRelease };
 
 // How cached rows are stored. kAuto is kFp32 together with exact activations, else kFp8.

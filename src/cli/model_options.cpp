@@ -8,8 +8,10 @@
 namespace nibble::cli {
 namespace {
 
-const std::map<std::string, DeviceKind> kDevices = {
-    {"auto", DeviceKind::kAuto}, {"ref", DeviceKind::kRef}, {"cpu", DeviceKind::kCpu}};
+const std::map<std::string, DeviceKind> kDevices = {{"auto", DeviceKind::kAuto},
+                                                    {"ref", DeviceKind::kRef},
+                                                    {"cpu", DeviceKind::kCpu},
+                                                    {"cuda", DeviceKind::kCuda}};
 const std::map<std::string, Activations> kActivations = {{"auto", Activations::kAuto},
                                                          {"exact", Activations::kExact},
                                                          {"release", Activations::kRelease}};
@@ -34,10 +36,12 @@ void add_choice(CLI::App& command, const std::string& names, T& value,
 void add_model_options(CLI::App& command, ModelOptions& model, std::string& log_level) {
   EngineOptions& engine = model.engine;
   add_choice(command, "--device", engine.device, kDevices,
-             "where the model runs; ref is the slow, readable specification");
-  add_choice(command, "--activations", engine.activations, kActivations,
-             "what is rounded besides the weights; auto: release where the config names an "
-             "activation scheme");
+             "where the model runs (default: an NVIDIA GPU if there is one, else the CPU); ref is "
+             "the slow, readable specification");
+  add_choice(
+      command, "--activations", engine.activations, kActivations,
+      "what is rounded besides the weights; auto: release on a GPU or where the config names an "
+      "activation scheme");
   add_choice(command, "--kv-dtype", engine.kv_dtype, kKvDtypes,
              "how cached rows are stored; auto: fp32 with exact, else fp8");
   add_choice(command, "--draft", engine.draft, kSwitch,

@@ -7,36 +7,13 @@
 
 #include "base/sha256.h"
 #include "checkpoint/weight_binder.h"
+#include "engine/backend_choice.h"
 #include "nibble/status.h"
-#include "ops/cpu/cpu_backend.h"
-#include "ops/ref/ref_backend.h"
 
 namespace nibble::engine {
 namespace {
 
 constexpr int kMaxDraftRows = 8;  // rows a verification may bring beyond the prefill chunk's bound
-
-ops::Numerics numerics_for(const EngineOptions& options, const model::ModelConfig& config) {
-  ops::Numerics numerics;
-  numerics.release = options.activations == Activations::kRelease ||
-                     (options.activations == Activations::kAuto && config.has_activation_scheme);
-  KvDtype kv = options.kv_dtype;
-  if (kv == KvDtype::kAuto) kv = numerics.release ? KvDtype::kFp8 : KvDtype::kFp32;
-  switch (kv) {
-    case KvDtype::kAuto:
-    case KvDtype::kFp32:
-      numerics.kv_rows = numerics.index_rows = ops::RowFormat::kF32;
-      break;
-    case KvDtype::kBf16:
-      numerics.kv_rows = numerics.index_rows = ops::RowFormat::kBf16;
-      break;
-    case KvDtype::kFp8:
-      numerics.kv_rows = ops::RowFormat::kFp8Nope;
-      numerics.index_rows = ops::RowFormat::kFp4Index;
-      break;
-  }
-  return numerics;
-}
 
 const char* kv_name(ops::RowFormat format) {
   switch (format) {
@@ -80,13 +57,11 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
   if (options.max_model_len > 0) info.max_model_len = options.max_model_len;
   runner->max_step_rows_ = std::max(options.prefill_chunk, kMaxDraftRows);
 
-  const ops::Numerics numerics = numerics_for(options, config);
+  const DeviceKind device = resolve_device(options.device);
+  const ops::Numerics numerics = numerics_for(options, device, config);
   runner->threads_ =
       std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cpus());
-  if (options.device == DeviceKind::kRef)
-    runner->backend_ = std::make_unique<ops::ref::RefBackend>(numerics);
-  else
-    runner->backend_ = std::make_unique<ops::cpu::CpuBackend>(numerics, *runner->threads_);
+  runner->backend_ = make_backend(device, numerics, *runner->threads_);
 
   checkpoint::WeightBinder binder(files);
   report(0.05);
@@ -104,6 +79,10 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
   info.drafting = options.draft && weights.mtp.has_value();
   info.kernels = weights.kernels;
   info.notes = weights.notes;
+  if (device == DeviceKind::kCuda)
+    info.notes.push_back(
+        "the CUDA backend has plain kernels only so far, none on tensor cores: expect a small part "
+        "of this GPU's speed");
   for (const auto& notes : {files.notes(), binder.notes()})
     info.notes.insert(info.notes.end(), notes.begin(), notes.end());
   info.fingerprint = fingerprint(info);

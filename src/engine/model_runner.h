@@ -24,6 +24,7 @@ class ModelRunner {
   bool drafts() const { return info_.drafting; }
   int max_step_rows() const { return max_step_rows_; }
   model::DeepseekV4& model() { return *model_; }
+  ops::Backend& backend() { return *backend_; }  // for what looks into a run
   const kv::Cache& cache() const { return *cache_; }
 
   // Target step; then logits of any of its rows, on the host, valid until the next call of this

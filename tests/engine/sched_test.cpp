@@ -84,8 +84,11 @@ class Client {
   bool ready_ = false;
 };
 
-class SchedTest : public ::testing::Test {
+class SchedTest : public ::testing::TestWithParam<DeviceKind> {
  protected:
+  void SetUp() override {
+    if (!testing::has_device(GetParam())) GTEST_SKIP() << "no NVIDIA GPU, or built without CUDA";
+  }
   static void SetUpTestSuite() {
     folder_ = new ScratchFolder;
     testing::write_random_checkpoint(folder_->path(), testing::RandomCheckpointSpec{});
@@ -97,6 +100,7 @@ class SchedTest : public ::testing::Test {
 
   static EngineOptions options() {
     EngineOptions o;
+    o.device = GetParam();
     o.model_dir = folder_->path().string();
     o.threads = 2;
     o.max_model_len = 600;
@@ -119,7 +123,7 @@ class SchedTest : public ::testing::Test {
 
 ScratchFolder* SchedTest::folder_ = nullptr;
 
-TEST_F(SchedTest, SameAnswerDraftedOrNotAndInAnyChunking) {
+TEST_P(SchedTest, SameAnswerDraftedOrNotAndInAnyChunking) {
   std::vector<std::vector<TokenId>> answers;
   int drafted = 0, accepted = 0;
   for (const bool draft : {false, true}) {
@@ -155,7 +159,7 @@ TEST_F(SchedTest, SameAnswerDraftedOrNotAndInAnyChunking) {
   EXPECT_LE(accepted, drafted);
 }
 
-TEST_F(SchedTest, LogprobsAreTheSameBitsDraftedOrNot) {
+TEST_P(SchedTest, LogprobsAreTheSameBitsDraftedOrNot) {
   std::vector<std::vector<float>> seen;
   for (const bool draft : {false, true}) {
     EngineOptions o = options();
@@ -183,7 +187,7 @@ TEST_F(SchedTest, LogprobsAreTheSameBitsDraftedOrNot) {
   EXPECT_EQ(seen[0], seen[1]);
 }
 
-TEST_F(SchedTest, PromptLogprobsDoNotDependOnTheChunk) {
+TEST_P(SchedTest, PromptLogprobsDoNotDependOnTheChunk) {
   std::vector<std::vector<float>> seen;
   for (const int chunk : {1, 9, 256}) {
     EngineOptions o = options();
@@ -204,7 +208,7 @@ TEST_F(SchedTest, PromptLogprobsDoNotDependOnTheChunk) {
   EXPECT_EQ(seen[0], seen[2]);
 }
 
-TEST_F(SchedTest, QueueKeepsOrderAndAnswers) {
+TEST_P(SchedTest, QueueKeepsOrderAndAnswers) {
   const auto engine = Engine::load(options());
   Client client(*engine);
   const std::vector<TokenId> alone = client.ask(request(100, 40, 25)).tokens;
@@ -222,7 +226,7 @@ TEST_F(SchedTest, QueueKeepsOrderAndAnswers) {
   EXPECT_EQ(stats.prompt_tokens, 4u * 40u + 3u * 9u);
 }
 
-TEST_F(SchedTest, CancelRunningAndWaiting) {
+TEST_P(SchedTest, CancelRunningAndWaiting) {
   const auto engine = Engine::load(options());
   Client client(*engine);
   ASSERT_TRUE(engine->submit(request(1, 30, 500)).ok());
@@ -244,7 +248,7 @@ TEST_F(SchedTest, CancelRunningAndWaiting) {
 
 // Whoever submits and cancels at the same time: every accepted request gets one last event, and the
 // notification before it is never lost, so a client that sleeps between notifications sees them all.
-TEST_F(SchedTest, EveryRequestEndsOnceWhateverTheThreadsDo) {
+TEST_P(SchedTest, EveryRequestEndsOnceWhateverTheThreadsDo) {
   const auto engine = Engine::load(options());
   Client client(*engine);
   const int threads = 4, each = std::getenv("NIBBLE_TEST_SHORT") ? 30 : 150;
@@ -282,7 +286,7 @@ TEST_F(SchedTest, EveryRequestEndsOnceWhateverTheThreadsDo) {
   EXPECT_EQ(client.ask(request(100000, 3, 2)).tokens.size(), 2u);
 }
 
-TEST_F(SchedTest, RefusesWhatCannotRun) {
+TEST_P(SchedTest, RefusesWhatCannotRun) {
   EngineOptions o = options();
   o.max_waiting = 2;
   const auto engine = Engine::load(o);
@@ -310,7 +314,7 @@ TEST_F(SchedTest, RefusesWhatCannotRun) {
   engine->cancel(20);
 }
 
-TEST_F(SchedTest, EndOfSequenceStopsUnlessIgnored) {
+TEST_P(SchedTest, EndOfSequenceStopsUnlessIgnored) {
   const auto engine = Engine::load(options());
   Client client(*engine);
   // A hot, seeded request meets every token of a 320-word vocabulary soon; the same one that
@@ -327,13 +331,13 @@ TEST_F(SchedTest, EndOfSequenceStopsUnlessIgnored) {
   EXPECT_EQ(stopped.tokens, std::vector<TokenId>(ignored.tokens.begin(), eos));
 }
 
-TEST_F(SchedTest, DestructionWithWorkInFlight) {
+TEST_P(SchedTest, DestructionWithWorkInFlight) {
   const auto engine = Engine::load(options());
   ASSERT_TRUE(engine->submit(request(1, 30, 500)).ok());
   ASSERT_TRUE(engine->submit(request(2, 30, 500)).ok());
 }
 
-TEST_F(SchedTest, RestartGivesTheSameAnswerAndFingerprint) {
+TEST_P(SchedTest, RestartGivesTheSameAnswerAndFingerprint) {
   std::vector<std::vector<TokenId>> answers;
   std::vector<std::string> prints;
   for (int start = 0; start < 2; ++start) {
@@ -351,7 +355,7 @@ TEST_F(SchedTest, RestartGivesTheSameAnswerAndFingerprint) {
   EXPECT_NE(Engine::load(exact)->info().fingerprint, prints[0]);
 }
 
-TEST_F(SchedTest, MtpPromisedButAbsentMeansNoDrafting) {
+TEST_P(SchedTest, MtpPromisedButAbsentMeansNoDrafting) {
   testing::RandomCheckpoint checkpoint = testing::make_random_checkpoint({});
   std::vector<std::string> names;
   for (const auto& shard : checkpoint.shards)
@@ -376,6 +380,12 @@ TEST_F(SchedTest, MtpPromisedButAbsentMeansNoDrafting) {
   ASSERT_FALSE(engine->info().notes.empty());
   EXPECT_NE(engine->info().notes[0].find("no drafting"), std::string::npos);
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, SchedTest,
+                         ::testing::Values(DeviceKind::kCpu, DeviceKind::kCuda),
+                         [](const ::testing::TestParamInfo<DeviceKind>& tested) {
+                           return testing::device_name(tested.param);
+                         });
 
 }  // namespace
 }  // namespace nibble

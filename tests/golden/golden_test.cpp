@@ -153,14 +153,14 @@ struct Case {
 };
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  return fmt::format("{}_{}", info.param.config,
-                     info.param.device == DeviceKind::kRef ? "ref" : "cpu");
+  return fmt::format("{}_{}", info.param.config, device_name(info.param.device));
 }
 
 class GoldenTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(GoldenTest, EveryLengthAndChunking) {
   const Case c = GetParam();
+  if (!has_device(c.device)) GTEST_SKIP() << "no NVIDIA GPU, or built without CUDA";
   if (short_run() && c.config != 'c' && c.device == DeviceKind::kRef)
     GTEST_SKIP() << "under a sanitizer configuration c stands for all";
   Golden golden(c.config, c.device);
@@ -191,6 +191,7 @@ TEST_P(GoldenTest, EveryLengthAndChunking) {
 
 TEST_P(GoldenTest, OtherPromptsAndGreedyContinuation) {
   const Case c = GetParam();
+  if (!has_device(c.device)) GTEST_SKIP() << "no NVIDIA GPU, or built without CUDA";
   if (short_run() && c.config != 'c')
     GTEST_SKIP() << "under a sanitizer configuration c stands for all";
   if (c.device == DeviceKind::kRef && !long_run())
@@ -215,6 +216,7 @@ TEST_P(GoldenTest, OtherPromptsAndGreedyContinuation) {
 
 TEST_P(GoldenTest, MtpBlock) {
   const Case c = GetParam();
+  if (!has_device(c.device)) GTEST_SKIP() << "no NVIDIA GPU, or built without CUDA";
   if (short_run() && c.config != 'c')
     GTEST_SKIP() << "under a sanitizer configuration c stands for all";
   Golden golden(c.config, c.device);
@@ -257,11 +259,13 @@ TEST_P(GoldenTest, MtpBlock) {
       const std::int64_t d = hc_d / 4;
       const TokenId next[] = {next2[i]};
       const ops::Segment segments[] = {{0, 1, 0, positions[i] + 1}};
+      ops::Backend& backend = golden.runner->backend();
       golden.runner->model().forward_mtp({next, segments}, golden.runner->cache(),
-                                         {own.data(), tensor::DType::kF32, {1, 4, d}});
-      const tensor::View found = golden.runner->model().mtp_logits(0, 1);
-      compare_logprobs({found.f32(), found.f32() + vocab},
-                       logits2.data() + static_cast<std::int64_t>(i) * vocab,
+                                         backend.upload(std::span<const float>(own), {1, 4, d}));
+      std::vector<float> found(static_cast<std::size_t>(vocab));
+      backend.download(golden.runner->model().mtp_logits(0, 1),
+                       std::as_writable_bytes(std::span(found)));
+      compare_logprobs(found, logits2.data() + static_cast<std::int64_t>(i) * vocab,
                        fmt::format("mtp2 position {}", at), worst2);
     }
     EXPECT_LE(worst2.difference, kWorstLogprob) << worst2.where;
@@ -272,8 +276,10 @@ TEST_P(GoldenTest, MtpBlock) {
 INSTANTIATE_TEST_SUITE_P(Configs, GoldenTest,
                          ::testing::Values(Case{'a', DeviceKind::kRef}, Case{'b', DeviceKind::kRef},
                                            Case{'c', DeviceKind::kRef}, Case{'a', DeviceKind::kCpu},
-                                           Case{'b', DeviceKind::kCpu},
-                                           Case{'c', DeviceKind::kCpu}),
+                                           Case{'b', DeviceKind::kCpu}, Case{'c', DeviceKind::kCpu},
+                                           Case{'a', DeviceKind::kCuda},
+                                           Case{'b', DeviceKind::kCuda},
+                                           Case{'c', DeviceKind::kCuda}),
                          case_name);
 
 // The same weights in other widths and spellings: the specification decodes a row before it multiplies, so it gives the same

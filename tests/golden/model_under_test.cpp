@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <span>
 
 #include "base/check.h"
+#include "engine/backend_choice.h"
+#include "nibble/status.h"
 
 namespace nibble::testing {
 namespace {
@@ -16,6 +19,14 @@ void append_rows(std::vector<std::vector<T>>& out, const T* data, std::int64_t r
                  std::int64_t width) {
   for (std::int64_t r = 0; r < rows; ++r)
     out.emplace_back(data + r * width, data + (r + 1) * width);
+}
+
+// A view's elements on the host, wherever the backend keeps them.
+template <typename T>
+std::vector<T> fetch(ops::Backend& backend, const tensor::View& view) {
+  std::vector<T> out(static_cast<std::size_t>(view.shape.elements()));
+  backend.download(view, std::as_writable_bytes(std::span(out)));
+  return out;
 }
 
 std::int64_t row_width(const tensor::View& view) {
@@ -35,6 +46,19 @@ ScratchFolder::~ScratchFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
+bool has_device(DeviceKind device) {
+  if (device != DeviceKind::kCuda) return true;
+  try {
+    return engine::resolve_device(DeviceKind::kAuto) == DeviceKind::kCuda;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+const char* device_name(DeviceKind device) {
+  return device == DeviceKind::kRef ? "ref" : device == DeviceKind::kCpu ? "cpu" : "cuda";
+}
+
 std::unique_ptr<engine::ModelRunner> load_random(const ScratchFolder& folder,
                                                  const RandomCheckpointSpec& spec,
                                                  DeviceKind device, Activations activations) {
@@ -51,16 +75,19 @@ std::unique_ptr<engine::ModelRunner> load_random(const ScratchFolder& folder,
 
 Trace run(engine::ModelRunner& runner, const std::vector<TokenId>& ids, const RunOptions& options) {
   Trace trace;
+  ops::Backend& backend = runner.backend();
+  const auto append_floats = [&](std::vector<std::vector<float>>& out, const tensor::View& v) {
+    append_rows(out, fetch<float>(backend, v).data(), v.shape[0], row_width(v));
+  };
+  const auto append_ints = [&](std::vector<std::vector<std::int32_t>>& out, const tensor::View& v) {
+    append_rows(out, fetch<std::int32_t>(backend, v).data(), v.shape[0], row_width(v));
+  };
   model::Taps taps;
-  taps.streams = [&](int layer, const tensor::View& v) {
-    append_rows(trace.streams[layer], v.f32(), v.shape[0], row_width(v));
-  };
-  taps.selected = [&](int layer, const tensor::View& v) {
-    append_rows(trace.selected[layer], v.i32(), v.shape[0], row_width(v));
-  };
+  taps.streams = [&](int layer, const tensor::View& v) { append_floats(trace.streams[layer], v); };
+  taps.selected = [&](int layer, const tensor::View& v) { append_ints(trace.selected[layer], v); };
   taps.routed = [&](int layer, const tensor::View& experts, const tensor::View& weights) {
-    append_rows(trace.experts[layer], experts.i32(), experts.shape[0], row_width(experts));
-    append_rows(trace.expert_weights[layer], weights.f32(), weights.shape[0], row_width(weights));
+    append_ints(trace.experts[layer], experts);
+    append_floats(trace.expert_weights[layer], weights);
   };
   const int total = static_cast<int>(ids.size());
   const int chunk = options.chunk > 0 ? options.chunk : total;
@@ -71,8 +98,7 @@ Trace run(engine::ModelRunner& runner, const std::vector<TokenId>& ids, const Ru
         {std::span(ids).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows)),
          segments},
         runner.cache(), taps);
-    const tensor::View logits = runner.model().logits(0, rows);
-    append_rows(trace.logits, logits.f32(), rows, row_width(logits));
+    append_floats(trace.logits, runner.model().logits(0, rows));
     if (!options.drafter) continue;
     // The last row's follower is not part of the prompt: its token is 0, as in the golden files'
     // convention for that row.
@@ -80,10 +106,8 @@ Trace run(engine::ModelRunner& runner, const std::vector<TokenId>& ids, const Ru
                               ids.begin() + std::min(begin + rows + 1, total));
     next.resize(static_cast<std::size_t>(rows), 0);
     runner.model().forward_mtp({next, segments}, runner.cache(), runner.model().streams(rows));
-    const tensor::View streams = runner.model().mtp_streams(rows),
-                       draft = runner.model().mtp_logits(0, rows);
-    append_rows(trace.mtp1_streams, streams.f32(), rows, row_width(streams));
-    append_rows(trace.mtp1_logits, draft.f32(), rows, row_width(draft));
+    append_floats(trace.mtp1_streams, runner.model().mtp_streams(rows));
+    append_floats(trace.mtp1_logits, runner.model().mtp_logits(0, rows));
   }
   return trace;
 }

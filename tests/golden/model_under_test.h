@@ -25,6 +25,10 @@ class ScratchFolder {
   std::filesystem::path path_;
 };
 
+// False: a GPU is asked for, and this build or machine has none.
+bool has_device(DeviceKind device);
+const char* device_name(DeviceKind device);  // "ref", "cpu" or "cuda"
+
 // Writes the checkpoint into the folder and loads it: two threads, 1024 tokens, steps of up to 700 rows, rows of fp32 with exact
 // activations and the release's own otherwise.
 std::unique_ptr<engine::ModelRunner> load_random(const ScratchFolder& folder,

@@ -71,6 +71,7 @@ class ReleaseTest : public ::testing::TestWithParam<DeviceKind> {
 };
 
 TEST_P(ReleaseTest, OneLayerOfEachKind) {
+  if (!has_device(GetParam())) GTEST_SKIP() << "no NVIDIA GPU, or built without CUDA";
   if (GetParam() == DeviceKind::kRef && std::getenv("NIBBLE_TEST_SHORT") != nullptr)
     GTEST_SKIP() << "plain loops under a sanitizer: the CPU backend runs it";
   std::vector<double> drafts;
@@ -116,6 +117,7 @@ TEST_P(ReleaseTest, OneLayerOfEachKind) {
 }
 
 TEST_P(ReleaseTest, SixLayersLoosely) {
+  if (!has_device(GetParam())) GTEST_SKIP() << "no NVIDIA GPU, or built without CUDA";
   if (GetParam() == DeviceKind::kRef && std::getenv("NIBBLE_TEST_SHORT") != nullptr)
     GTEST_SKIP() << "plain loops under a sanitizer: the CPU backend runs it";
   const ScratchFolder folder;
@@ -127,9 +129,9 @@ TEST_P(ReleaseTest, SixLayersLoosely) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ReleaseTest,
-                         ::testing::Values(DeviceKind::kRef, DeviceKind::kCpu),
+                         ::testing::Values(DeviceKind::kRef, DeviceKind::kCpu, DeviceKind::kCuda),
                          [](const ::testing::TestParamInfo<DeviceKind>& tested) {
-                           return tested.param == DeviceKind::kRef ? "ref" : "cpu";
+                           return device_name(tested.param);
                          });
 
 }  // namespace

@@ -1,0 +1,64 @@
+// Queries, window rows, sparse attention: contracts checked, then the launch.
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/cuda/cuda_backend.h"
+#include "ops/cuda/kernels.h"
+
+namespace nibble::ops::cuda {
+void CudaBackend::query_norm_rope(const QueryNormRopeArgs& a) {
+  const std::int64_t n = a.batch.rows(), heads = a.q.shape[1], hd = a.q.shape[2];
+  check_shape(a.q, {n, heads, hd}, "query.q");
+  if (n == 0) return;
+  launch_query_norm_rope(a.q.f32(), n, rows_of(a.batch), static_cast<int>(heads),
+                         static_cast<int>(hd), a.eps, a.rope, numerics().release, stream_);
+}
+
+void CudaBackend::window_insert(const WindowInsertArgs& a) {
+  const std::int64_t n = a.batch.rows(), hd = a.window.width;
+  check_shape(a.kv, {n, hd}, "window.kv");
+  check_shape(a.norm, {hd}, "window.norm");
+  if (n == 0) return;
+  launch_window_insert(a.kv.f32(), n, rows_of(a.batch), a.norm.f32(), a.eps, a.rope,
+                       device_pool(a.window), numerics().release, stream_);
+}
+
+void CudaBackend::sparse_attention(const SparseAttentionArgs& a) {
+  const std::int64_t n = a.batch.rows(), heads = a.q.shape[1], hd = a.q.shape[2];
+  check_shape(a.q, {n, heads, hd}, "attention.q");
+  check_shape(a.o, {n, heads, hd}, "attention.o");
+  check_shape(a.sink, {heads}, "attention.sink");
+  if (n == 0) return;
+  std::int64_t most_keys = 0;
+  for (const Segment& seg : a.batch.segments) {
+    const std::int64_t last = seg.position + seg.rows - 1;
+    // The step's last rows are in the ring already.
+    NIBBLE_CHECK(seg.rows + std::min<std::int64_t>(a.window - 1, seg.position) <=
+                     a.window_rows.rows_per_slot,
+                 "window ring of {} rows", a.window_rows.rows_per_slot);
+    std::int64_t entries = 0;
+    if (!a.selected.empty())
+      entries = a.selected.shape[1];
+    else if (!a.entries.empty())
+      entries = (last + 1) / a.ratio;
+    most_keys = std::max(most_keys, std::min<std::int64_t>(a.window, last + 1) + entries);
+  }
+  const Attention attention{a.q.f32(),
+                            rows_of(a.batch),
+                            device_pool(a.window_rows),
+                            device_pool(a.entries),
+                            a.selected.empty() ? nullptr : a.selected.i32(),
+                            a.sink.f32(),
+                            a.rope,
+                            a.o.f32(),
+                            a.scale,
+                            static_cast<int>(heads),
+                            static_cast<int>(hd),
+                            a.window,
+                            a.ratio,
+                            a.selected.empty() ? 0 : static_cast<int>(a.selected.shape[1]),
+                            numerics().release};
+  launch_sparse_attention(attention, n, most_keys, stream_);
+}
+
+}  // namespace nibble::ops::cuda

@@ -1,0 +1,102 @@
+// Every op in plain CUDA: fp32 accumulation, one thread block or warp a row, no tensor cores. It is right before it is fast:
+// kernels for one architecture are compared with it, and serve in its place once they are there.
+//
+// Same bits: a row's result depends on its own sequence alone. Sums run in an order fixed by their length, tokens only share
+// loads, and nothing is added atomically.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ops/backend.h"
+#include "ops/cuda/device_memory.h"
+#include "ops/cuda/kernels.h"
+
+namespace nibble::ops::cuda {
+
+// GPUs that this process can use; 0 without a driver. Never throws.
+int device_count();
+
+class CudaBackend : public Backend {
+ public:
+  // Takes GPU `device`. Throws Error: no driver or an old one, no such GPU, one this binary holds no code for.
+  explicit CudaBackend(Numerics numerics, int device = 0);
+  ~CudaBackend() override;
+
+  std::string description() const override { return description_; }
+  KernelInfo kernel(OpKind op, quant::Format format) const override;
+
+  tensor::View allocate(tensor::DType dtype, const tensor::Shape& shape) override;
+  Matrix upload(quant::HostMatrix matrix) override;
+  tensor::View upload(std::span<const float> values, const tensor::Shape& shape) override;
+  tensor::View upload(std::span<const std::int32_t> values, const tensor::Shape& shape) override;
+  void download(const tensor::View& view, std::span<std::byte> host) override;
+
+  void embed(const EmbedArgs& args) override;
+  void rms_norm(const RmsNormArgs& args) override;
+  void linear(const LinearArgs& args) override;
+  void grouped_linear(const GroupedLinearArgs& args) override;
+  void hc_boundary(const HcBoundaryArgs& args) override;
+  void hc_expand(const HcExpandArgs& args) override;
+  void hc_head(const HcHeadArgs& args) override;
+  void stream_add(const StreamAddArgs& args) override;
+  void query_norm_rope(const QueryNormRopeArgs& args) override;
+  void window_insert(const WindowInsertArgs& args) override;
+  void compress(const CompressArgs& args) override;
+  void index_select(const IndexSelectArgs& args) override;
+  void sparse_attention(const SparseAttentionArgs& args) override;
+  void route(const RouteArgs& args) override;
+  void routed_experts(const RoutedExpertsArgs& args) override;
+
+  std::int64_t device_bytes() const { return arena_.bytes(); }
+
+ private:
+  // Small host data that many ops of a step need again: copied once, and found by its contents afterwards. A pointer holds until
+  // many other values have been asked for, so for the op that asks.
+  class HostCopies {
+   public:
+    explicit HostCopies(cudaStream_t& stream) : stream_(stream) {}
+    template <typename T>
+    const T* get(std::span<const T> values) {
+      return static_cast<const T*>(get(values.data(), values.size_bytes()));
+    }
+
+   private:
+    struct Copy {
+      std::vector<std::byte> host;
+      std::unique_ptr<Scratch> device;
+      std::uint64_t used = 0;  // when, counted in calls
+    };
+    const void* get(const void* data, std::size_t bytes);
+
+    cudaStream_t& stream_;
+    std::vector<Copy> copies_;
+    std::uint64_t calls_ = 0;
+  };
+  // A layer's routed experts as an array in device memory, made once.
+  const ExpertMatrices* expert_table(std::span<const ExpertWeights> experts);
+
+  BatchRows rows_of(const Batch& batch);
+  tensor::View copy_in(const void* values, std::int64_t count, tensor::DType dtype,
+                       const tensor::Shape& shape);
+  // x rounded to the FP8 grid in groups of 128 channels, in scratch memory.
+  const float* fp8_rounded(const float* x, std::int64_t n, std::int64_t d);
+  static Pool device_pool(const RowPool& pool);
+
+  cudaStream_t stream_ = nullptr;
+  std::string description_;
+  DeviceArena arena_;
+  HostCopies copies_{stream_};
+  Scratch rounded_, index_scores_, hidden_, parts_;
+  struct ExpertTable {
+    std::vector<ExpertMatrices> host;
+    const ExpertMatrices* device = nullptr;
+  };
+  std::unordered_map<const void*, ExpertTable> expert_tables_;  // by the first expert's weights
+};
+
+}  // namespace nibble::ops::cuda

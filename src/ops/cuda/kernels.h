@@ -1,0 +1,202 @@
+// What the device files offer to the host files: a struct of plain values a kernel, and a function that launches it. Contracts
+// are those of src/ops/*.h, checked by the callers; n > 0. Device files see no fmt and no checks: nvcc cannot read fmt.
+//
+// Pointers are to device memory. Every function throws Error when the launch fails.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "nibble/types.h"
+#include "ops/matrix.h"
+#include "ops/rope.h"
+#include "ops/row_pool.h"
+
+namespace nibble::ops::cuda {
+
+inline constexpr int kMaxStreams = 8;  // of the hyper-connections
+inline constexpr int kMaxChosen = 32;  // experts a token
+
+// Of a batch's rows.
+struct BatchRows {
+  const std::int32_t* slot = nullptr;      // [n]
+  const std::int32_t* position = nullptr;  // [n]
+};
+
+// A RowPool with its row size worked out.
+struct Pool {
+  std::byte* data = nullptr;
+  RowFormat format = RowFormat::kF32;
+  int width = 0;
+  std::int64_t rows_per_slot = 0;
+  std::int64_t row_bytes = 0;
+
+#ifdef __CUDACC__
+  __device__ std::byte* row(std::int64_t slot, std::int64_t r) const {
+    return data + (slot * rows_per_slot + r) * row_bytes;
+  }
+#endif
+};
+
+// False: the binary holds no machine code for the current device.
+bool has_code_for_this_device();
+
+// --- dense.cu ---
+
+// streams [n, hc, d]; ids [n]
+void launch_embed(const TokenId* ids, std::int64_t n, const Matrix& table, float* streams, int hc,
+                  int d, cudaStream_t stream);
+// x, y [n, d]; may be the same
+void launch_rms_norm(const float* x, std::int64_t n, const float* weight, int d, float eps,
+                     bool release, float* y, cudaStream_t stream);
+// y = x on the FP8 grid in groups of 128 channels (the last may be shorter); may be the same. x, y [n, d]
+void launch_fp8_round(const float* x, std::int64_t n, std::int64_t d, float* y,
+                      cudaStream_t stream);
+// x [n, groups * cols], y [n, rows]: row r sees the columns of group r / (rows / groups)
+void launch_linear(const float* x, std::int64_t n, const Matrix& weight, int groups, float* y,
+                   bool round_output, cudaStream_t stream);
+// e [n, d], streams [n, hc, d]
+void launch_stream_add(const float* e, std::int64_t n, float* streams, int hc, int d, bool release,
+                       cudaStream_t stream);
+
+// --- hyper_connection.cu ---
+
+struct Boundary {
+  float* streams;                         // [n, hc, d]
+  const float* out;                       // [n, d]; null: nothing pending
+  float* post;                            // [n, hc]
+  float* comb;                            // [n, hc, hc]
+  const float *fn, *base, *scale, *norm;  // HcSite, and the norm's weight
+  float* y;                               // [n, d]
+  int hc, d;
+  float rms_eps, hc_eps;
+  int sinkhorn_iters;
+  bool release;
+};
+void launch_hc_boundary(const Boundary& args, std::int64_t n, cudaStream_t stream);
+
+struct HcHead {
+  const float* streams;                   // [n, hc, d]
+  const float *fn, *base, *scale, *norm;  // [hc, hc * d], [hc], [1], [d]
+  float* y;                               // [n, d]
+  int hc, d;
+  float rms_eps, hc_eps;
+  bool release;
+};
+void launch_hc_head(const HcHead& args, std::int64_t n, cudaStream_t stream);
+void launch_hc_expand(float* streams, const float* out, const float* post, const float* comb,
+                      std::int64_t n, int hc, int d, bool release, cudaStream_t stream);
+
+// --- attention.cu ---
+
+// q [n, heads, hd]
+void launch_query_norm_rope(float* q, std::int64_t n, BatchRows rows, int heads, int hd, float eps,
+                            RopeTable rope, bool release, cudaStream_t stream);
+// kv [n, width of the window's rows]
+void launch_window_insert(const float* kv, std::int64_t n, BatchRows rows, const float* norm,
+                          float eps, RopeTable rope, const Pool& window, bool release,
+                          cudaStream_t stream);
+
+struct Attention {
+  const float* q;  // [n, heads, hd]
+  BatchRows rows;
+  Pool window_rows, entries;
+  const std::int32_t* selected;  // [n, topk]; null: all visible entries
+  const float* sink;             // [heads]
+  RopeTable rope;
+  float* o;  // [n, heads, hd]
+  float scale;
+  int heads, hd, window, ratio, topk;
+  bool release;
+};
+// most_keys: no query of the batch has more
+void launch_sparse_attention(const Attention& args, std::int64_t n, std::int64_t most_keys,
+                             cudaStream_t stream);
+
+// --- compress.cu ---
+
+struct Compress {
+  const float *values, *gates, *ape,
+      *norm;  // [n, state.width] twice, [ratio, state.width], [width of the entries]
+  BatchRows rows;
+  StatePool state;
+  Pool entries;
+  RopeTable rope;
+  float eps;
+  int ratio;
+  bool overlap, release;
+
+#ifdef __CUDACC__
+  __device__ std::int64_t state_at(std::int64_t slot, std::int64_t position) const {
+    return (slot * state.ring + position % state.ring) * state.width;
+  }
+#endif
+};
+// closes: some row of the batch closes an entry
+void launch_compress(const Compress& args, std::int64_t n, bool closes, cudaStream_t stream);
+
+struct Select {
+  float* q;              // [n, heads, width of the keys], destroyed
+  const float* weights;  // [n, heads]
+  BatchRows rows;
+  RopeTable rope;
+  Pool keys;
+  float* scores;           // [n, most]; unused when most <= topk
+  std::int32_t* selected;  // [n, topk]
+  std::int64_t most;       // no query of the batch sees more entries
+  int heads, ratio, topk;
+  bool release;
+
+#ifdef __CUDACC__
+  __device__ std::int64_t visible(std::int64_t n) const {
+    return (static_cast<std::int64_t>(rows.position[n]) + 1) / ratio;
+  }
+#endif
+};
+void launch_index_select(const Select& args, std::int64_t n, cudaStream_t stream);
+
+// --- moe.cu ---
+
+struct Route {
+  const float* x;  // [n, D]
+  Matrix gate;
+  const float* bias;               // [E]; null: hash routing
+  const std::int32_t* hash_table;  // [vocab, chosen]; null: score routing
+  const TokenId* ids;              // [n]; hash routing only
+  float scaling;
+  std::int32_t* experts;  // [n, chosen]
+  float* weights;         // [n, chosen]
+  int chosen;
+};
+void launch_route(const Route& args, std::int64_t n, cudaStream_t stream);
+
+struct ExpertMatrices {
+  Matrix w1, w3, w2;
+};
+struct Experts {
+  const float* x;      // [n, d]
+  const float* x_fp8;  // x on the FP8 grid, for matrices that take it so; release only
+  const std::int32_t* experts;
+  const float* weights;
+  const ExpertMatrices* routed;  // [E]
+  ExpertMatrices shared;
+  float* hidden;  // [n, chosen + 1, inner]; on the FP8 grid in the end where w2 takes it so
+  float* parts;   // [n, chosen + 1, d]
+  float* y;       // [n, d]
+  std::int64_t d, inner;
+  float limit;
+  int chosen;
+  bool release;
+
+#ifdef __CUDACC__
+  // Slot j of token t: a routed expert, or behind them the shared one.
+  __device__ const ExpertMatrices& at(std::int64_t t, int j) const {
+    return j < chosen ? routed[experts[t * chosen + j]] : shared;
+  }
+#endif
+};
+void launch_experts(const Experts& args, std::int64_t n, cudaStream_t stream);
+
+}  // namespace nibble::ops::cuda

@@ -1,0 +1,61 @@
+// Router and experts: contracts checked, then the launch.
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/cuda/cuda_backend.h"
+#include "ops/cuda/kernels.h"
+
+namespace nibble::ops::cuda {
+void CudaBackend::route(const RouteArgs& a) {
+  const std::int64_t n = a.x.shape[0], d = a.x.shape[1], e = a.gate.rows, k = a.experts.shape[1];
+  NIBBLE_CHECK(a.gate.cols == d, "gate of {} columns for {} channels", a.gate.cols, d);
+  check_shape(a.experts, {n, k}, "route.experts");
+  check_shape(a.weights, {n, k}, "route.weights");
+  NIBBLE_CHECK(a.bias.empty() != a.hash_table.empty(), "route needs a bias or a hash table");
+  NIBBLE_CHECK(k <= e && k <= kMaxChosen, "{} of {} experts", k, e);
+  if (n == 0) return;
+  const bool hash = !a.hash_table.empty();
+  const Route route{a.x.f32(),
+                    a.gate,
+                    hash ? nullptr : a.bias.f32(),
+                    hash ? a.hash_table.i32() : nullptr,
+                    hash ? copies_.get(a.ids) : nullptr,
+                    a.scaling,
+                    a.experts.i32(),
+                    a.weights.f32(),
+                    static_cast<int>(k)};
+  launch_route(route, n, stream_);
+}
+
+void CudaBackend::routed_experts(const RoutedExpertsArgs& a) {
+  const std::int64_t n = a.x.shape[0], d = a.x.shape[1], k = a.experts.shape[1],
+                     inner = a.shared.w1.rows;
+  check_shape(a.experts, {n, k}, "experts.experts");
+  check_shape(a.weights, {n, k}, "experts.weights");
+  check_shape(a.y, {n, d}, "experts.y");
+  NIBBLE_CHECK(a.shared.w1.cols == d && a.shared.w2.rows == d && a.shared.w2.cols == inner,
+               "shared expert {} x {} for {} channels", a.shared.w1.rows, a.shared.w1.cols, d);
+  for (const ExpertWeights& e : a.routed)
+    NIBBLE_CHECK(e.w1.rows == inner && e.w3.rows == inner && e.w2.cols == inner,
+                 "experts of {} and {} channels", e.w1.rows, inner);
+  if (n == 0) return;
+  const bool release = numerics().release;
+  const std::int64_t slots = n * (k + 1);
+  const Experts experts{a.x.f32(),
+                        release ? fp8_rounded(a.x.f32(), n, d) : nullptr,
+                        a.experts.i32(),
+                        a.weights.f32(),
+                        expert_table(a.routed),
+                        {a.shared.w1, a.shared.w3, a.shared.w2},
+                        hidden_.get<float>(slots * inner),
+                        parts_.get<float>(slots * d),
+                        a.y.f32(),
+                        d,
+                        inner,
+                        a.limit,
+                        static_cast<int>(k),
+                        release};
+  launch_experts(experts, n, stream_);
+}
+
+}  // namespace nibble::ops::cuda
