@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/matrix_reader.h"
@@ -70,10 +71,7 @@ Network find_matrices(const Checkpoint& files, Report& report) {
   return network;
 }
 
-struct Key {
-  std::string kind, format;
-  auto operator<=>(const Key&) const = default;
-};
+using Key = std::pair<std::string, std::string>;  // kind, format
 
 // Reads the scales, matrix by matrix in the order of the walk: an expert's gate comes before its up.
 class ScaleReader {

@@ -172,7 +172,7 @@ TEST(Conversions, OfRandomMxfp4WeightsLoseWhatTheTableSays) {
   // quantization.md 1.7, "requantizing MXFP4 weights", Gaussian.
   std::mt19937 random(4);
   std::normal_distribution<float> draw;
-  std::vector<float> values(256 * 1024);
+  std::vector<float> values(262'144);
   for (float& value : values) value = draw(random);
   const std::vector<float> weights = to_floats(encode_matrix(Format::kMxfp4, 256, 1024, values));
   const auto percent = [&](Format format) {

@@ -66,7 +66,7 @@ TEST(Nvfp4, EveryCodeWithEveryScaleByte) {
   for (const float global : {1.0f, 0x1p-20f, 0.0173f, 3.0e-5f, 0x1p100f}) {
     HostMatrix m = make_host_matrix(Format::kNvfp4, 127, 32);
     m.global_scale = global;
-    for (int r = 0; r < 127; ++r) {
+    for (std::int64_t r = 0; r < 127; ++r) {
       for (int j = 0; j < 16; ++j)  // columns 0..15 are codes 0..15, columns 16..31 the reverse
         m.data.as<std::uint8_t>()[r * 16 + j] = static_cast<std::uint8_t>(
             j < 8 ? 2 * j | (2 * j + 1) << 4 : (31 - 2 * j) | (30 - 2 * j) << 4);
@@ -74,9 +74,9 @@ TEST(Nvfp4, EveryCodeWithEveryScaleByte) {
       m.scales.as<std::uint8_t>()[2 * r + 1] = static_cast<std::uint8_t>(126 - r);
     }
     const std::vector<float> values = decode(m);
-    for (int r = 0; r < 127; ++r)
-      for (int c = 0; c < 32; ++c) {
-        const int code = c < 16 ? c : 31 - c, scale = c < 16 ? r : 126 - r;
+    for (std::int64_t r = 0; r < 127; ++r)
+      for (std::int64_t c = 0; c < 32; ++c) {
+        const std::int64_t code = c < 16 ? c : 31 - c, scale = c < 16 ? r : 126 - r;
         const double product = static_cast<double>(kE2M1Values[static_cast<std::size_t>(code)]) *
                                static_cast<double>(kE4M3Values[static_cast<std::size_t>(scale)]);
         ASSERT_EQ(static_cast<float>(product), product);  // 6 significant bits
@@ -166,6 +166,7 @@ TEST(Int4, EveryCodeWithManyScales) {
       const std::int64_t group = traits(format).block_cols, cols = 2 * group;
       HostMatrix m = make_host_matrix(format, 256, cols, dtype);
       std::vector<float> scales;
+      scales.reserve(512);
       for (int i = 0; i < 512; ++i)
         scales.push_back(
             store_scale(dtype, std::ldexp(1.0f + static_cast<float>(i % 251) / 256.0f, i % 29 - 14),
@@ -227,6 +228,7 @@ TEST(Fp8Block, EveryCodeWithWideScales) {
       const std::int64_t blocks = scale_count(format, rows, cols);
       EXPECT_EQ(blocks, ((rows + block - 1) / block) * ((cols + block - 1) / block));
       std::vector<float> scales;
+      scales.reserve(512);
       for (int i = 0; i < blocks; ++i)
         scales.push_back(
             store_scale(dtype, std::ldexp(1.0f + static_cast<float>(i % 13) / 16.0f, i % 40 - 20),
@@ -250,14 +252,14 @@ TEST(Fp8Block, EveryCodeWithWideScales) {
 
 TEST(Fp8Block, ScaleRules) {
   // One block of amax 1000: E8M0 takes the power of two above 1000 / 448, the others the quotient.
-  std::vector<float> values(32 * 32, 1.0f);
+  std::vector<float> values(1024, 1.0f);
   values[77] = -1000.0f;
   const HostMatrix power = encode_matrix(Format::kFp8Block32, 32, 32, values);
   EXPECT_EQ(scale_value(DType::kF8E8M0, power.scales.data(), 0), 4.0f);
   const HostMatrix wide = encode_matrix(Format::kFp8Block32, 32, 32, values, DType::kF32);
   EXPECT_EQ(scale_value(DType::kF32, wide.scales.data(), 0), 1000.0f / 448.0f);
   EXPECT_EQ(decode(wide)[77], -448.0f * (1000.0f / 448.0f));
-  const std::vector<float> zeros(32 * 32, 0.0f);
+  const std::vector<float> zeros(1024, 0.0f);
   for (const DType dtype : {DType::kF8E8M0, DType::kF32, DType::kBF16}) {
     const HostMatrix m = encode_matrix(Format::kFp8Block32, 32, 32, zeros, dtype);
     EXPECT_EQ(scale_value(dtype, m.scales.data(), 0), 1.0f);
@@ -327,7 +329,7 @@ TEST(Mxfp4, ThreeScaleRules) {
 }
 
 TEST(Mxfp4, RoundTripErrorOfTheThreeRules) {
-  const std::vector<float> values = normal_values(4096 * 32, 12);
+  const std::vector<float> values = normal_values(131'072, 12);
   const auto error = [&](Mxfp4Rule rule) {
     std::vector<std::uint8_t> bytes(values.size() / 2), scales(values.size() / 32);
     std::vector<float> found(values.size());

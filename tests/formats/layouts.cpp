@@ -359,7 +359,7 @@ void write_layout(const std::string& folder, const Layout& layout) {
       std::filesystem::remove(entry.path());
   }
   for (const auto& [name, content] : layout.files)
-    std::ofstream(folder + "/" + name, std::ios::binary) << content;
+    std::ofstream(std::filesystem::path(folder) / name, std::ios::binary) << content;
 }
 
 RandomCheckpoint as_f32(RandomCheckpoint c) {

@@ -39,6 +39,7 @@ inline std::unique_ptr<engine::ModelRunner> load(const std::string& path,
 
 inline std::vector<TokenId> prompt() {
   std::vector<TokenId> ids;
+  ids.reserve(40);
   for (int i = 0; i < 40; ++i) ids.push_back((i * 37 + 5) % 320);
   return ids;
 }

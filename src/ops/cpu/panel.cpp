@@ -185,7 +185,7 @@ void read_packed_row(const Matrix& packed, std::int64_t r, float* out) {
   const quant::FormatTraits& t = quant::traits(packed.format);
   for (std::int64_t c = 0; c < packed.cols; ++c)
     out[c] = panel_code(packed.format, panel.data + c * stride, lane);
-  if (t.block_cols == 0) return;
+  if (panel.scales == nullptr) return;
   for (std::int64_t c = 0; c < packed.cols; ++c) {
     const std::int64_t group = c / t.block_cols;
     const std::int64_t at = t.block_rows > 1 ? group : group * kPanelRows + lane;

@@ -86,7 +86,7 @@ void identity_case(OpTable& table, Format format, std::int64_t n) {
   Floats x = table.normal(n * d);
   for (std::int64_t i = 0; i < n * d; ++i)
     x[static_cast<std::size_t>(i)] *=
-        std::ldexp(1.0f, -table.integer(0, 1) * 8 - (i % d / 32 * 5) % 17);
+        std::ldexp(1.0f, static_cast<int>(-8L * table.integer(0, 1) - (i % d / 32 * 5) % 17));
   const auto [found, expected] = table.both([&](Backend& b) {
     const tensor::View out = poisoned(b, {n, d});
     b.linear({put(b, x, {n, d}), w.upload(b), out, true, false});

@@ -93,8 +93,8 @@ void route_case(OpTable& table, Format format, std::int64_t n, std::int64_t d, s
 void route_tie_case(OpTable& table) {
   table.begin("route", "all scores tie");
   // A gate of zeros: the lower ids win, in order.
-  const Weights gate{Format::kBF16, 6, 32, Floats(6 * 32, 0.0f), Floats(6 * 32, 0.0f)};
-  const Floats x = table.normal(3 * 32);
+  const Weights gate{Format::kBF16, 6, 32, Floats(192, 0.0f), Floats(192, 0.0f)};
+  const Floats x = table.normal(96);
   const auto [found, expected] = table.both([&](Backend& b) {
     const tensor::View out = poisoned_ints(b, {3, 4}), weights = poisoned(b, {3, 4});
     b.route({put(b, x, {3, 32}),
@@ -236,6 +236,7 @@ void experts_case(OpTable& table, const ExpertFormats& routed_format,
       return ExpertWeights{e.w1.upload(b), e.w3.upload(b), e.w2.upload(b)};
     };
     std::vector<ExpertWeights> uploaded;
+    uploaded.reserve(routed.size());
     for (const Experts& e : routed) uploaded.push_back(upload(e));
     const tensor::View y = poisoned(b, {n, d});
     b.routed_experts({put(b, x, {n, d}), put(b, chosen, {n, k}), put(b, weights, {n, k}), uploaded,
