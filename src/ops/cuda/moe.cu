@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(kThreads) route_kernel(Route p) {
       }
       // Nothing above -inf is left where a router produced NaN: the lowest ids, so that no index is out of range.
       if (at >= count) at = j;
+      __syncwarp();  // all lanes have read their candidates
       if (lane == 0) {
         s_chosen[j] = at;
         s_biased[at] = -INFINITY;
