@@ -37,7 +37,7 @@ bench: build
 
 package: build
 	@packaging/install-packages.sh package
-	@packaging/make-package.sh
+	@packaging/make-package.sh build/$(PRESET)
 
 format:
 	@tests/lint.sh --fix
