@@ -93,11 +93,12 @@ ConvertReport convert(const ConvertOptions& options) {
           done += shard.jobs[i].bytes;
         },
         poll);
-    writer.finish();
+    writer.finish(options.durable);
   }
   for (const std::string& name : side.copied)
-    copy_side_file(checkpoint.folder(), name, output.partial());
-  for (const WrittenFile& file : written) write_file(output.partial() + "/" + file.name, file.text);
+    copy_side_file(checkpoint.folder(), name, output.partial(), options.durable);
+  for (const WrittenFile& file : written)
+    write_file(output.partial() + "/" + file.name, file.text, options.durable);
   poll();
   output.commit();
 

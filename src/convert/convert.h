@@ -20,6 +20,7 @@ struct ConvertOptions {
   std::string destination;  // absent or an empty folder, apart from the source
   Target target = Target::kNvfp4;
   int threads = 1;
+  bool durable = true;                   // wait for the disk before the result gets its name
   std::function<void(double)> progress;  // may be empty; 0..1
   std::function<bool()> cancelled;       // may be empty; asked about twenty times a second
 };

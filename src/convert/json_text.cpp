@@ -45,6 +45,9 @@ JsonMembers parse_members(std::string_view text, const std::string& file) {
   if (const auto problem = checkpoint::json_problem(text))
     throw CheckpointError(fmt::format("{}: {}", file, *problem));
   const simdjson::padded_string padded(text);
+  // On-Demand hands out raw text without looking into it, so the whole is checked first.
+  simdjson::dom::parser whole;
+  check(whole.parse(padded).error());
   json::parser parser;
   json::document document;
   json::object root;

@@ -62,6 +62,7 @@ struct Kept {
   bool e8m0_scales = true;             // of all of them, as written
   std::set<std::string> fp8_patterns;  // draft aside
   std::set<std::string> plain_patterns;
+  std::vector<std::string> plain_names;
 };
 
 Kept kept_matrices(const Plan& plan) {
@@ -70,7 +71,9 @@ Kept kept_matrices(const Plan& plan) {
     if (m.converted || is_draft(m)) continue;
     const checkpoint::WeightFormat& format = m.source.format;
     if (!is_fp8(format.format)) {
-      if (m.plain()) kept.plain_patterns.insert(pattern(m.source.name));
+      if (!m.plain()) continue;
+      kept.plain_patterns.insert(pattern(m.source.name));
+      kept.plain_names.push_back(m.source.name);
       continue;
     }
     kept.any_fp8 = true;
@@ -101,9 +104,7 @@ JsonMembers deepseek_quantization(const Kept& kept) {
   if (kept.e8m0_scales) q.emplace_back("scale_fmt", text("ue8m0"));
   q.emplace_back("weight_block_size", fmt::format("[{0}, {0}]", block));
   // Not FP8 though the method says so: only when the source was not either.
-  if (!kept.any_fp8)
-    q.emplace_back("modules_to_not_convert",
-                   texts({kept.plain_patterns.begin(), kept.plain_patterns.end()}));
+  if (!kept.any_fp8) q.emplace_back("modules_to_not_convert", texts(kept.plain_names));
   return q;
 }
 

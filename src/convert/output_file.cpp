@@ -46,13 +46,13 @@ void write_at(int fd, std::int64_t offset, std::span<const std::byte> bytes,
   }
 }
 
-void sync_and_close(int fd, const std::string& path) {
-  const int synced = fsync(fd) == 0 ? 0 : errno;
+void close_file(int fd, const std::string& path, bool durable) {
+  const int synced = !durable || fsync(fd) == 0 ? 0 : errno;
   const int closed = close(fd) == 0 ? 0 : errno;
   if (synced != 0 || closed != 0) fail(path, "bring it to the disk", synced != 0 ? synced : closed);
 }
 
-void write_file(const std::string& path, std::string_view text) {
+void write_file(const std::string& path, std::string_view text, bool durable) {
   const int fd = create_file(path);
   try {
     write_at(fd, 0, std::as_bytes(std::span(text)), path);
@@ -60,7 +60,7 @@ void write_file(const std::string& path, std::string_view text) {
     close(fd);
     throw;
   }
-  sync_and_close(fd, path);
+  close_file(fd, path, durable);
 }
 
 }  // namespace nibble::convert

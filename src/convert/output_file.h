@@ -18,10 +18,10 @@ void reserve_bytes(int fd, std::int64_t bytes, const std::string& path);
 void write_at(int fd, std::int64_t offset, std::span<const std::byte> bytes,
               const std::string& path);
 
-// Waits until the file is on the disk. Closes it in any case.
-void sync_and_close(int fd, const std::string& path);
+// `durable`: waits until the file is on the disk. Closes it in any case.
+void close_file(int fd, const std::string& path, bool durable);
 
 // A whole small file.
-void write_file(const std::string& path, std::string_view text);
+void write_file(const std::string& path, std::string_view text, bool durable);
 
 }  // namespace nibble::convert

@@ -82,11 +82,11 @@ void SafetensorsWriter::write(std::size_t index, std::int64_t offset,
   written_ += size;
 }
 
-void SafetensorsWriter::finish() {
+void SafetensorsWriter::finish(bool durable) {
   NIBBLE_CHECK(written_ + static_cast<std::int64_t>(header_.size()) == file_bytes_,
                "{}: {} of {} bytes written", path_, written_.load(), file_bytes_);
   write_at(fd_, 0, std::as_bytes(std::span(header_)), path_);
-  sync_and_close(std::exchange(fd_, -1), path_);
+  close_file(std::exchange(fd_, -1), path_, durable);
 }
 
 }  // namespace nibble::convert

@@ -47,9 +47,9 @@ class SafetensorsWriter {
   // Bytes of tensor `index` from its byte `offset`. Callable from several threads at once.
   void write(std::size_t index, std::int64_t offset, std::span<const std::byte> bytes);
 
-  // Every byte of every tensor has been written once (a checked invariant). Writes the header and
-  // waits until the file is on the disk.
-  void finish();
+  // Every byte of every tensor has been written once (a checked invariant). Writes the header;
+  // `durable`: waits until the file is on the disk.
+  void finish(bool durable);
 
   const std::string& path() const { return path_; }
   const std::vector<NewTensor>& tensors() const { return tensors_; }

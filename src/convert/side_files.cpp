@@ -86,7 +86,8 @@ SideFiles find_side_files(const Folder& folder) {
         if (file && (is_data(inner) || inner.ends_with(".py")))
           take(name + "/" + inner);
         else
-          files.left_out.push_back(name + "/" + inner + (file ? "" : " (not a file)"));
+          files.left_out.push_back(name + "/" + inner +
+                                   (is_folder(folder, name + "/" + inner) ? " (a folder)" : ""));
       }
     } else if (is_folder(folder, name)) {
       files.left_out.push_back(name + " (a folder)");
@@ -101,7 +102,8 @@ SideFiles find_side_files(const Folder& folder) {
   return files;
 }
 
-void copy_side_file(const Folder& folder, const std::string& name, const std::string& destination) {
+void copy_side_file(const Folder& folder, const std::string& name, const std::string& destination,
+                    bool durable) {
   const File file = open_side_file(folder, name);
   const std::string path = destination + "/" + name;
   fs::create_directories(fs::path(path).parent_path());
@@ -117,7 +119,7 @@ void copy_side_file(const Folder& folder, const std::string& name, const std::st
     close(fd);
     throw;
   }
-  sync_and_close(fd, path);
+  close_file(fd, path, durable);
 }
 
 }  // namespace nibble::convert

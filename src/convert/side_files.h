@@ -23,6 +23,6 @@ SideFiles find_side_files(const checkpoint::Folder& folder);
 // Copies one of `copied` below `destination`, whose folder exists. Links are followed as
 // checkpoint::Folder does, in encoding/ also within a hub cache's blobs.
 void copy_side_file(const checkpoint::Folder& folder, const std::string& name,
-                    const std::string& destination);
+                    const std::string& destination, bool durable);
 
 }  // namespace nibble::convert
