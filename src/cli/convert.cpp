@@ -1,5 +1,6 @@
 // `nibble convert`: a checkpoint in another format, and whether that was exact.
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <csignal>
@@ -134,6 +135,9 @@ void print_json(const ConvertReport& report) {
 }
 
 int run_convert(const ConvertArguments& arguments) {
+  // Matrices come and go, a few at a time. The C library would learn to keep them in its heap, and cut
+  // that to pieces: ten times the memory of the jobs. From the system they come and go for real.
+  mallopt(M_MMAP_THRESHOLD, 256 << 10);
   convert::ConvertOptions options;
   options.source = require_model(arguments.source).folder.string();
   options.destination = arguments.destination;
