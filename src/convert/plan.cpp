@@ -216,7 +216,7 @@ class Planner {
     plan_.file_bytes += safetensors_bytes(shard.tensors);
     for (Job& job : shard.jobs) {
       plan_.read_bytes += job.bytes;
-      plan_.job_bytes = std::max(plan_.job_bytes, memory_of(job, shard));
+      plan_.job_bytes = std::max(plan_.job_bytes, memory_of(job));
       if (job.tensor) {
         job.tensor->slot.shard = s;
         continue;
@@ -226,15 +226,26 @@ class Planner {
     }
   }
 
-  std::int64_t memory_of(const Job& job, const PlannedShard& shard) const {
+  // What JobWorker holds at once: see there.
+  std::int64_t memory_of(const Job& job) const {
     if (job.tensor) return std::min(job.bytes, kChunkBytes);
-    std::int64_t bytes = job.bytes;
+    std::int64_t bytes = 0;
     for (const MatrixJob::Member& member : job.matrix->members) {
       const PlannedMatrix& m = plan_.matrices[static_cast<std::size_t>(member.matrix)];
-      const std::int64_t slice = std::min(kSliceRows, m.source.rows) * m.source.cols * 8;
+      // A slice as read, in fp32, and as made.
+      const std::int64_t slice =
+          std::min(kSliceRows, m.source.rows) * m.source.cols * std::int64_t{4 + 4 + 2};
+      if (m.converted && m.plain() && plan_.target == Target::kBf16) {
+        bytes += slice;
+        continue;
+      }
+      bytes += m.source.bytes();
+      if (!m.converted) {
+        bytes += std::min(m.source.bytes(), kChunkBytes);
+        continue;
+      }
       bytes += slice;
-      for (const MatrixJob::Output& output : member.outputs)
-        bytes += shard.tensors[output.slot.tensor].bytes();
+      for (const MatrixTensor& made : tensors_of(m)) bytes += made.tensor.bytes();
     }
     return bytes;
   }
