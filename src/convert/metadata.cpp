@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 
-#include "checkpoint/quote.h"
 #include "convert/json_text.h"
 #include "convert/source_walk.h"
 #include "model/deepseek_v4/weight_walk.h"
@@ -209,7 +208,8 @@ std::string converted_config(std::string_view source, const std::string& file, c
   bool placed = false;
   for (auto& [key, value] : parse_members(source, file)) {
     if (key == "expert_dtype" || key == "compression_config") continue;
-    if (key == "torch_dtype" || key == "dtype") value = text("bfloat16");
+    if (plan.target == Target::kBf16 && (key == "torch_dtype" || key == "dtype"))
+      value = text("bfloat16");
     if (key == "quantization_config") {
       if (!quantization.empty() && !placed) members.emplace_back(key, json_object(quantization, 2));
       placed = true;

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -74,6 +75,10 @@ def test_help_and_usage(tmp_path: Path) -> None:
     text = convert("--help").stdout
     for word in ("SRC", "DST", "--to", "--json", "--threads", "--tensors", "mxfp4", "nvfp4", "int4", "fp8", "bf16"):
         assert word in text
+    docs = (SOURCE / "docs" / "convert.md").read_text()
+    usage = docs.split("\n    nibble convert ", 1)[1].split("\n", 1)[0]
+    assert set(re.findall(r"--[a-z]+", usage)) == set(re.findall(r"--[a-z]+", text)) - {"--help"}
+    assert usage.split("--to ")[1].split()[0].split("|") == ["mxfp4", "nvfp4", "int4", "fp8", "bf16"]
     for arguments in ([], [TINY], [TINY, tmp_path / "x"], [TINY, tmp_path / "x", "--to", "fp6"],
                       [tmp_path / "none", tmp_path / "x", "--to", "fp8"], [TINY, tmp_path / "x", "--to", "gguf"],
                       [TINY, tmp_path / "x", "--to", "fp8", "--threads", "0"]):
