@@ -400,20 +400,21 @@ TEST(Convert, DamagedSourcesLeaveNothing) {
        "layers.0.stray"},
       {"shape", [=](Contents& all) { all.at(expert + ".scale").shape = "[4, 256]"; }, expert},
   };
-  for (const Damage& damage : damages)
-    for (const Target target : {Target::kNvfp4, Target::kBf16}) {
-      SCOPED_TRACE(damage.name + std::string(" ") + std::string(target_name(target)));
-      const TempFolder root;
-      rewrite_tiny(root / "source", damage.edit);
-      try {
-        converted(root / "source", root / "out", target);
-        ADD_FAILURE() << "converted";
-      } catch (const CheckpointError& error) {
-        EXPECT_THAT(error.what(), HasSubstr(damage.message));
-      }
-      EXPECT_FALSE(fs::exists(root / "out"));
-      EXPECT_FALSE(fs::exists(root / "out.partial"));
+  for (std::size_t i = 0; i < damages.size(); ++i) {
+    const Damage& damage = damages[i];
+    const Target target = i % 2 == 0 ? Target::kNvfp4 : Target::kBf16;
+    SCOPED_TRACE(damage.name + std::string(" ") + std::string(target_name(target)));
+    const TempFolder root;
+    rewrite_tiny(root / "source", damage.edit);
+    try {
+      converted(root / "source", root / "out", target);
+      ADD_FAILURE() << "converted";
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(damage.message));
     }
+    EXPECT_FALSE(fs::exists(root / "out"));
+    EXPECT_FALSE(fs::exists(root / "out.partial"));
+  }
 }
 
 TEST(Convert, ColumnsThatDoNotDivideAreRefusedBeforeWriting) {

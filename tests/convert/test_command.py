@@ -257,6 +257,8 @@ def test_memory_is_bounded_by_the_jobs(tmp_path: Path) -> None:
     large, large_jobs = peak(source, tmp_path / "large")
     assert (tmp_path / "large" / "model.safetensors").stat().st_size > 160_000_000
     assert large_jobs < 30_000_000
+    if "NIBBLE_TEST_SHORT" in os.environ:  # the sanitizers keep what was freed
+        return
     assert large - small < large_jobs - small_jobs + 16_000_000, (small, small_jobs, large, large_jobs)
 
 

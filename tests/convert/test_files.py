@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -72,6 +74,21 @@ def test_the_report_is_true(folders: dict[str, tuple[Path, dict[str, Any]]], tar
     assert report["exact"] == (target != "int4"), report["verdict"]
     assert report["verdict"].startswith("exact: all ") == report["exact"]
     check_against_report(TINY, made, target, report)
+
+
+@pytest.mark.parametrize("name", ["layers.2.ffn.experts.3.w1.weight_scale", "layers.2.ffn.experts.3.w2.weight",
+                                  "layers.1.attn.wq_a.weight", "mtp.0.ffn.experts.0.w1.scale"])
+def test_one_changed_bit_would_be_noticed(folders: dict[str, tuple[Path, dict[str, Any]]], tmp_path: Path,
+                                          name: str) -> None:
+    shutil.copytree(folders["nvfp4"][0], tmp_path / "out")
+    shard = tmp_path / "out" / json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())["weight_map"][name]
+    content = bytearray(shard.read_bytes())
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    content[8 + length + header[name]["data_offsets"][0]] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(AssertionError):
+        check_against_report(TINY, tmp_path / "out", "nvfp4", folders["nvfp4"][1])
 
 
 @pytest.mark.parametrize("source", ["int4", "bf16"])
@@ -162,7 +179,6 @@ def test_metadata_is_what_the_publishers_write(folders: dict[str, tuple[Path, di
 
 def test_compressed_tensors_patterns_name_the_right_matrices(
         folders: dict[str, tuple[Path, dict[str, Any]]]) -> None:
-    import re
     quantization = config(folders, "int4")["quantization_config"]
     assert quantization["quant_method"] == "compressed-tensors" and quantization["scale_fmt"] == "ue8m0"
     groups = quantization["config_groups"]
