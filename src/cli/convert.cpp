@@ -171,8 +171,9 @@ Command add_convert(CLI::App& app) {
       ->add_option("DST", arguments->destination,
                    "Folder for the result; it must not exist, or be empty")
       ->required();
-  std::vector<std::string> names;
-  for (const convert::Target target : convert::kTargets) names.emplace_back(target_name(target));
+  std::vector<std::string> names(convert::kTargets.size());
+  std::ranges::transform(convert::kTargets, names.begin(),
+                         [](convert::Target target) { return std::string(target_name(target)); });
   command
       ->add_option("--to", arguments->to,
                    "mxfp4, nvfp4, int4 or fp8: of the routed experts; bf16: of every matrix")

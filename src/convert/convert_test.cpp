@@ -31,7 +31,6 @@ using checkpoint::CheckpointTensor;
 using checkpoint::testing::TempFolder;
 using tensor::DType;
 using ::testing::AllOf;
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -100,7 +99,7 @@ void rewrite_tiny(const std::string& folder, const Edit& edit) {
           {name, all[name].dtype, tensor::Shape(std::span<const std::int64_t>(shape))});
       map.emplace_back(name, json_string(shard));
     }
-    SafetensorsWriter writer(folder + "/" + shard, tensors);
+    SafetensorsWriter writer(fs::path(folder) / shard, tensors);
     for (std::size_t i = 0; i < names.size(); ++i)
       writer.write(i, 0, std::as_bytes(std::span(all[names[i]].bytes)));
     writer.finish(false);
@@ -118,37 +117,38 @@ TEST(Convert, ExpertsChangeAndNothingElse) {
   const TempFolder root;
   const Contents before = contents_of(kTiny);
   const std::string w1 = "layers.3.ffn.experts.5.w1";
-  const struct {
-    Target target;
+  struct Case {
     std::vector<std::string> suffixes;
     std::vector<DType> dtypes;
     std::vector<std::string> shapes;
     std::string dense_scale;
+    Target target;
     DType dense_scale_dtype;
-  } cases[] = {
-      {Target::kMxfp4,
-       {".weight", ".scale"},
+  };
+  const Case cases[] = {
+      {{".weight", ".scale"},
        {DType::kI8, DType::kF8E8M0},
        {"[128, 128]", "[128, 8]"},
        ".scale",
+       Target::kMxfp4,
        DType::kF8E8M0},
-      {Target::kNvfp4,
-       {".weight", ".weight_scale", ".weight_scale_2", ".input_scale"},
+      {{".weight", ".weight_scale", ".weight_scale_2", ".input_scale"},
        {DType::kU8, DType::kF8E4M3, DType::kF32, DType::kF32},
        {"[128, 128]", "[128, 16]", "[]", "[]"},
        ".scale",
+       Target::kNvfp4,
        DType::kF8E8M0},
-      {Target::kInt4,
-       {".weight_packed", ".weight_scale", ".weight_shape"},
+      {{".weight_packed", ".weight_scale", ".weight_shape"},
        {DType::kI32, DType::kBF16, DType::kI64},
        {"[128, 32]", "[128, 2]", "[2]"},
        ".weight_scale",
+       Target::kInt4,
        DType::kF8E8M0},
-      {Target::kFp8,
-       {".weight", ".scale"},
+      {{".weight", ".scale"},
        {DType::kF8E4M3, DType::kF32},
        {"[128, 256]", "[1, 2]"},
        ".scale",
+       Target::kFp8,
        DType::kF32},
   };
   for (const auto& c : cases) {

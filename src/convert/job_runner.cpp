@@ -40,6 +40,7 @@ void run_jobs(std::size_t count, int threads, const std::function<void(std::size
   std::exception_ptr poll_failure;
   {
     std::vector<std::jthread> team;
+    team.reserve(static_cast<std::size_t>(threads));
     for (int i = 0; i < threads; ++i) team.emplace_back(work);
     std::unique_lock lock(mutex);
     while (working > 0) {

@@ -131,7 +131,6 @@ void JobWorker::keep(const MatrixJob::Member& member, SafetensorsWriter& writer)
 
 void JobWorker::encode_members(const MatrixJob& job, SafetensorsWriter& writer) {
   std::vector<HostMatrix> sources;
-  std::vector<const HostMatrix*> pointers;
   std::vector<std::string> names;
   for (const MatrixJob::Member& member : job.members) {
     const checkpoint::MatrixSource& s = planned(member).source;
@@ -139,7 +138,8 @@ void JobWorker::encode_members(const MatrixJob& job, SafetensorsWriter& writer) 
     names.push_back(where(checkpoint_, s.parts.weight));
   }
   check_shared_scale(job, sources);
-  for (const HostMatrix& source : sources) pointers.push_back(&source);
+  std::vector<const HostMatrix*> pointers(sources.size());
+  std::ranges::transform(sources, pointers.begin(), [](const HostMatrix& m) { return &m; });
   const Encoded encoded = encode(plan_.target, pointers, names);
   for (std::size_t i = 0; i < job.members.size(); ++i) {
     const MatrixJob::Member& member = job.members[i];

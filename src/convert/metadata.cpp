@@ -22,8 +22,9 @@ std::string text(std::string_view value) {
 }
 
 std::string texts(const std::vector<std::string>& values) {
-  std::vector<std::string> quoted;
-  for (const std::string& value : values) quoted.push_back(json_string(value));
+  std::vector<std::string> quoted(values.size());
+  std::ranges::transform(values, quoted.begin(),
+                         [](const std::string& v) { return json_string(v); });
   return json_array(quoted);
 }
 

@@ -16,7 +16,6 @@
 namespace nibble::convert {
 namespace {
 
-using checkpoint::CheckpointTensor;
 using checkpoint::TensorSource;
 using checkpoint::WeightClass;
 using quant::Format;
@@ -206,6 +205,7 @@ class Planner {
     }
     std::sort(places.begin(), places.end());
     std::vector<Job> jobs;
+    jobs.reserve(places.size());
     for (const Place& place : places)
       jobs.push_back(std::move(shard.jobs[static_cast<std::size_t>(place.second)]));
     shard.jobs = std::move(jobs);

@@ -80,14 +80,14 @@ SideFiles find_side_files(const Folder& folder) {
     if (written_anew(name)) continue;
     if (name == kEncoding && is_folder(folder, name)) {
       for (const auto& entry : fs::directory_iterator(folder.path() + "/" + name)) {
-        const std::string inner = entry.path().filename().string();
+        const std::string inner = fmt::format("{}/{}", name, entry.path().filename().string());
         std::error_code ignored;
         const bool file = entry.is_regular_file(ignored);
-        if (file && (is_data(inner) || inner.ends_with(".py")))
-          take(name + "/" + inner);
+        if (file && (is_data(entry.path().filename().string()) || inner.ends_with(".py")))
+          take(inner);
         else
-          files.left_out.push_back(name + "/" + inner +
-                                   (is_folder(folder, name + "/" + inner) ? " (a folder)" : ""));
+          files.left_out.push_back(
+              fmt::format("{}{}", inner, is_folder(folder, inner) ? " (a folder)" : ""));
       }
     } else if (is_folder(folder, name)) {
       files.left_out.push_back(name + " (a folder)");
