@@ -44,7 +44,7 @@ endfunction()
 #   browser                      not under the sanitizers
 #   long                         `make test-long` only
 #   threads                      also under ThreadSanitizer: the tests in this list, and nibble_pytest(... THREADS)
-set(NIBBLE_THREAD_TESTS base_test ops_cpu_test engine_test sched_test api_test)
+set(NIBBLE_THREAD_TESTS base_test convert_test ops_cpu_test engine_test sched_test api_test)
 add_custom_target(thread_tests)  # what the tsan preset builds
 add_custom_target(fuzz_targets)  # what the fuzz preset builds
 

@@ -22,6 +22,7 @@ int dispatch(int argc, char** argv) {
       add_inspect(app),
       add_pull(app),
       add_plan(app),
+      add_convert(app),
   };
   try {
     app.parse(argc, argv);
