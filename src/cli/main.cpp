@@ -16,13 +16,8 @@ int dispatch(int argc, char** argv) {
   app.set_version_flag("--version", std::string("nibble ") + NIBBLE_VERSION);
   app.require_subcommand(1);
   const std::array commands{
-      add_serve(app),
-      add_run(app),
-      add_audit(app),
-      add_inspect(app),
-      add_pull(app),
-      add_plan(app),
-      add_convert(app),
+      add_serve(app), add_run(app),  add_audit(app),   add_inspect(app),
+      add_pull(app),  add_plan(app), add_convert(app),
   };
   try {
     app.parse(argc, argv);
