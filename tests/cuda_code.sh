@@ -17,7 +17,7 @@ for unit in $(ar t "$library" | grep '\.cu\.o$'); do
   for architecture in ${wanted//;/ }; do
     [[ " $found" == *" sm_$architecture "* ]] || { echo "cuda code: $unit holds no sm_$architecture (it holds $found)"; failed=1; }
   done
-  if [[ -n $("$cuobjdump" --list-ptx "$object" 2>/dev/null | grep -i 'ptx file') ]]; then
+  if "$cuobjdump" --list-ptx "$object" 2>/dev/null | grep -qi 'ptx file'; then
     echo "cuda code: $unit holds PTX"
     failed=1
   fi

@@ -47,16 +47,18 @@ class RemoteFile {
 
   const HubFile& file() const { return file_; }
 
-  // Callable from several threads; one request of a file at a time.
+  // Callable from several threads. The prefix grows one request at a time; what lies behind it is asked for side by side.
   void read(std::int64_t offset, std::span<std::byte> out) {
-    const std::lock_guard lock(mutex_);
-    const auto size = static_cast<std::int64_t>(out.size());
-    if (offset == kept() && kept() < file_.size) read_ahead(size);
-    if (offset < kept()) {
-      const std::int64_t known = std::min(size, kept() - offset);
-      std::memcpy(out.data(), prefix_.data() + offset, static_cast<std::size_t>(known));
-      out = out.subspan(static_cast<std::size_t>(known));
-      offset += known;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto size = static_cast<std::int64_t>(out.size());
+      if (offset == kept() && kept() < file_.size) read_ahead(size);
+      if (offset < kept()) {
+        const std::int64_t known = std::min(size, kept() - offset);
+        std::memcpy(out.data(), prefix_.data() + offset, static_cast<std::size_t>(known));
+        out = out.subspan(static_cast<std::size_t>(known));
+        offset += known;
+      }
     }
     if (!out.empty()) fetch({offset, offset + static_cast<std::int64_t>(out.size())}, out);
   }
@@ -168,6 +170,7 @@ class RemoteFile {
                            part->total));
     }
     const std::string etag = head.etag();
+    const std::lock_guard lock(etag_mutex_);
     if (!etag_.empty() && etag != etag_)
       refuse(fmt::format("it changed while it was read (entity tag {}, before {})", quote(etag),
                          quote(etag_)));
@@ -177,8 +180,9 @@ class RemoteFile {
   Remote& remote_;
   const HubFile& file_;
   std::mutex mutex_;
-  std::string etag_;
-  std::vector<std::byte> prefix_;  // bytes [0, prefix_.size()) of the file
+  std::vector<std::byte> prefix_;  // bytes [0, prefix_.size()) of the file; under mutex_
+  std::mutex etag_mutex_;          // taken inside mutex_
+  std::string etag_;               // under etag_mutex_
 };
 
 class RemoteSource final : public checkpoint::ByteSource {

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "checkpoint/checkpoint.h"
@@ -73,14 +76,49 @@ Network find_matrices(const Checkpoint& files, Report& report) {
 
 using Key = std::pair<std::string, std::string>;  // kind, format
 
-// Reads the scales, matrix by matrix in the order of the walk: an expert's gate comes before its up.
-class ScaleReader {
- public:
-  ScaleReader(const Checkpoint& files, Report& report) : files_(files), report_(report) {}
+bool has_scales(const MatrixUse& use) {
+  return use.source.found() && use.source.parts.scale.stored != nullptr;
+}
 
-  void read(const checkpoint::MatrixSource& m, FormatRow& row) {
-    const checkpoint::ScaleScan scan =
-        checkpoint::scan_scales(files_, m.parts, m.format, m.rows, m.cols);
+// The scales of every matrix that has some, in the matrices' order. Several threads: over HTTP a matrix is a request or two, and
+// waiting is all it costs. Throws the first matrix's error.
+std::vector<checkpoint::ScaleScan> scan_all(const Checkpoint& files,
+                                            const std::vector<MatrixUse>& matrices,
+                                            const Options& options) {
+  std::vector<checkpoint::ScaleScan> scans(matrices.size());
+  std::vector<std::exception_ptr> errors(matrices.size());
+  std::atomic<std::size_t> next{0};
+  std::atomic<bool> failed{false};
+  const auto work = [&](bool reports) {
+    for (std::size_t i = next++; i < matrices.size() && !failed; i = next++) {
+      if (reports && options.progress)
+        options.progress(static_cast<double>(i) / static_cast<double>(matrices.size()));
+      if (!has_scales(matrices[i])) continue;
+      const checkpoint::MatrixSource& m = matrices[i].source;
+      try {
+        scans[i] = checkpoint::scan_scales(files, m.parts, m.format, m.rows, m.cols);
+      } catch (...) {
+        errors[i] = std::current_exception();
+        failed = true;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 1; i < options.scan_threads; ++i) threads.emplace_back(work, false);
+    work(true);
+  }
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+  return scans;
+}
+
+// Adds up scans, matrix by matrix in the order of the walk: an expert's gate comes before its up.
+class ScaleSummary {
+ public:
+  ScaleSummary(const Checkpoint& files, Report& report) : files_(files), report_(report) {}
+
+  void add(const checkpoint::MatrixSource& m, const checkpoint::ScaleScan& scan, FormatRow& row) {
     if (!row.scales) row.scales.emplace();
     row.scales->add(scan.stats);
     row.widest_span = std::max(row.widest_span, scan.stats.span());
@@ -133,10 +171,12 @@ class ScaleReader {
 void fill_rows(const Checkpoint& files, const Network& network, const Options& options,
                Report& report) {
   std::map<Key, FormatRow> rows;
-  ScaleReader scales(files, report);
+  ScaleSummary scales(files, report);
+  std::vector<checkpoint::ScaleScan> scans;
+  if (options.scan) scans = scan_all(files, network.matrices, options);
   std::int64_t matrix_tensors = 0, matrix_bytes = 0;
-  std::size_t done = 0;
-  for (const MatrixUse& use : network.matrices) {
+  for (std::size_t i = 0; i < network.matrices.size(); ++i) {
+    const MatrixUse& use = network.matrices[i];
     const checkpoint::MatrixSource& m = use.source;
     for (const auto* part :
          {&m.parts.weight, &m.parts.scale, &m.parts.global_scale, &m.parts.input_scale,
@@ -159,9 +199,7 @@ void fill_rows(const Checkpoint& files, const Network& network, const Options& o
     }
     ++row.count;
     row.bytes += m.bytes();
-    if (options.scan && m.parts.scale.stored != nullptr) scales.read(m, row);
-    if (options.scan && options.progress)
-      options.progress(static_cast<double>(++done) / static_cast<double>(network.matrices.size()));
+    if (options.scan && has_scales(use)) scales.add(m, scans[i], row);
   }
   scales.finish();
   for (auto& [key, row] : rows) report.rows.push_back(std::move(row));

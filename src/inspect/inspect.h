@@ -47,7 +47,9 @@ struct Options {
   bool scan = false;
   // Which kernel serves an op on a format; the answer may be empty.
   std::function<ops::KernelInfo(ops::OpKind, quant::Format)> kernel;
-  std::function<void(double)> progress;  // of a scan, in [0, 1]; may be null
+  int scan_threads = 16;  // that read scales, >= 1
+  std::function<void(double)>
+      progress;  // of a scan, in [0, 1], from the calling thread; may be null
 };
 
 // Never throws CheckpointError: whatever is wrong is in `problems`.
