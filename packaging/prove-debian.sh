@@ -46,6 +46,7 @@ if [[ -z ${NIBBLE_KEEP_ROOT:-} || ! -x $root/usr/bin/make ]]; then
     awk '{ print "deb", $1, $2, "main" }' <<<"$archives" >"$root/etc/apt/sources.list"
   fi
   cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+  printf '127.0.0.1\tlocalhost\n::1\tlocalhost\n' >"$root/etc/hosts"  # debootstrap leaves it to the installer
   cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
 fi
 mkdir -p "$root/proc" "$root/sys" "$root/dev"
