@@ -26,7 +26,7 @@ class Walker {
       : show_(show) {}
 
   void walk(json::value value) {
-    json::json_type type;
+    json::json_type type{};
     check(value.type().get(type));
     switch (type) {
       case json::json_type::object:
@@ -114,7 +114,7 @@ std::optional<JsonProblem> walk_json(
   json::document document;
   if (const auto error = parser.iterate(padded).get(document)) return problem_of(error);
   try {
-    json::json_type type;
+    json::json_type type{};
     check(document.type().get(type));
     if (type != json::json_type::object && type != json::json_type::array)
       return JsonProblem{Code::kJsonBroken, "expected an object, found a single value"};

@@ -83,6 +83,7 @@ std::string_view verdict_name(Verdict verdict) {
       return "refuse";
   }
   NIBBLE_CHECK(false, "verdict {}", static_cast<int>(verdict));
+  return "";
 }
 
 std::span<const KnownLayout> known_layouts() {

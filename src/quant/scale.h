@@ -39,6 +39,7 @@ inline float scale_value(tensor::DType dtype, const std::byte* scales, std::int6
     default:
       NIBBLE_CHECK(false, "scales of {}", tensor::dtype_name(dtype));
   }
+  return 0.0f;
 }
 
 // Stores `value` as element i, to nearest even (E8M0: the next power of two above), and returns what
