@@ -19,7 +19,8 @@ struct EngineOptions {
   int threads = 0;          // CPU threads; 0: one per core this process may use
   int max_model_len = 0;    // tokens per sequence; 0: the config's max_position_embeddings
   int max_waiting = 256;    // requests that may wait; one more is refused with kResourceExhausted
-  int prefill_chunk = 256;  // prompt tokens per step
+  int max_num_seqs = 8;     // sequences that run together; each has memory for max_model_len tokens
+  int prefill_chunk = 256;  // prompt tokens per step, of all sequences together
   bool draft = true;        // use the checkpoint's MTP block where there is one
 };
 
@@ -37,6 +38,7 @@ struct ModelInfo {
   std::string name;  // the folder's last component
   int vocab_size = 0;
   int max_model_len = 0;  // tokens
+  int max_num_seqs = 0;   // sequences that run together
   TokenId bos_token = 0;
   TokenId eos_token = 0;
   std::int64_t weight_bytes = 0;

@@ -19,8 +19,6 @@ constexpr ForeignFlag kForeign[] = {
     {"--data-parallel-size,--dp,--dp-size", true, "this version serves from one CPU"},
     {"--gpu-memory-utilization,--mem-fraction-static", true,
      "memory is what the model and --max-model-len need"},
-    {"--max-num-seqs,--max-running-requests", true,
-     "requests run one after another in this version"},
     {"--max-num-batched-tokens,--chunked-prefill-size", true,
      "the prompt's chunk is chosen by the server"},
     {"--dtype", true, "formats are read from the tensors; see --activations and --kv-dtype"},

@@ -49,6 +49,11 @@ void add_model_options(CLI::App& command, ModelOptions& model, std::string& log_
   command.add_option("--threads", engine.threads, "CPU threads (default: one a core)")
       ->check(CLI::Range(1, 1024));
   command
+      .add_option(
+          "--max-num-seqs,--max-running-requests", engine.max_num_seqs,
+          "sequences that run together (serve: 8); each has cache memory for a whole context")
+      ->check(CLI::Range(1, 256));
+  command
       .add_option("--max-model-len,--context-length", engine.max_model_len,
                   "tokens a sequence may have, prompt and answer")
       ->check(CLI::Range(1, 1 << 24));

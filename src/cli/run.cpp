@@ -208,6 +208,7 @@ Command add_run(CLI::App& app) {
   };
   const auto state = std::make_shared<State>();
   RunOptions& options = state->options;
+  options.model.engine.max_num_seqs = 1;
   CLI::App* command = app.add_subcommand("run", "one answer, or a chat in the terminal");
   command
       ->add_option("MODEL TEXT", state->words,

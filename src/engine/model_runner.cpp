@@ -99,9 +99,11 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
   if (weights.mtp) spec.ratios.push_back(0);
   runner->cache_ = std::make_unique<kv::Cache>(*runner->backend_, spec);
   info.cache_bytes = runner->cache_->bytes();
-  runner->model_ = std::make_unique<model::DeepseekV4>(
-      *runner->backend_, config, std::move(weights),
-      static_cast<std::int64_t>(runner->max_step_rows_) * slots);
+  info.max_num_seqs = slots;
+  runner->model_ =
+      std::make_unique<model::DeepseekV4>(*runner->backend_, config, std::move(weights),
+                                          static_cast<std::int64_t>(runner->max_step_rows_) +
+                                              std::int64_t{kMaxDraftRows} * (slots - 1));
   // Ready means that a real forward pass has run.
   const TokenId ids[] = {config.bos_token};
   const ops::Segment segments[] = {{0, 1, 0, 0}};
@@ -132,8 +134,8 @@ void ModelRunner::forward_drafter(const ops::Batch& batch, std::int64_t begin) {
                       model_->streams(begin + batch.rows()).rows(begin, batch.rows()));
 }
 
-std::span<const float> ModelRunner::drafter_logits(std::int64_t row) {
-  return to_host(model_->mtp_logits(row, 1));
+std::span<const float> ModelRunner::drafter_logits(std::int64_t begin, std::int64_t count) {
+  return to_host(model_->mtp_logits(begin, count));
 }
 
 }  // namespace nibble::engine

@@ -33,9 +33,9 @@ class ModelRunner {
   std::span<const float> logits(std::int64_t begin, std::int64_t count);  // [count, V]
 
   // Drafter step over rows [begin, begin + batch.rows()) of the last target step: batch.ids are the
-  // tokens that follow them. Then the logits of its last row.
+  // tokens that follow them. Then logits of its rows, as above.
   void forward_drafter(const ops::Batch& batch, std::int64_t begin);
-  std::span<const float> drafter_logits(std::int64_t row);  // [V]
+  std::span<const float> drafter_logits(std::int64_t begin, std::int64_t count);  // [count, V]
 
  private:
   ModelRunner() = default;

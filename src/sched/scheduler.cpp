@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "base/log.h"
@@ -12,9 +14,8 @@ namespace nibble {
 
 std::unique_ptr<Engine> Engine::load(const EngineOptions& options,
                                      const std::function<void(double)>& progress) {
-  constexpr int kSlots = 1;
-  return std::make_unique<sched::Scheduler>(engine::ModelRunner::load(options, kSlots, progress),
-                                            options);
+  return std::make_unique<sched::Scheduler>(
+      engine::ModelRunner::load(options, options.max_num_seqs, progress), options);
 }
 
 namespace sched {
@@ -38,6 +39,7 @@ Scheduler::Scheduler(std::unique_ptr<engine::ModelRunner> runner, const EngineOp
     : runner_(std::move(runner)),
       options_(options),
       stepper_(*runner_, options.prefill_chunk),
+      free_slots_(static_cast<std::size_t>(options.max_num_seqs)),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
 Scheduler::~Scheduler() {
@@ -90,7 +92,7 @@ void Scheduler::cancel(RequestId id) {
     const auto found = std::find_if(waiting_.begin(), waiting_.end(),
                                     [&](const Request& request) { return request.id == id; });
     if (found == waiting_.end()) {
-      if (stats_.running > 0 && running_id_ == id) cancelled_.insert(id);
+      if (running_ids_.contains(id)) cancelled_.insert(id);
       return;
     }
     event = finished(*found, FinishReason::kCancelled);
@@ -110,85 +112,143 @@ std::vector<Event> Scheduler::take_events() {
 }
 
 void Scheduler::emit(Event event) {
-  std::function<void()> notify;
   {
     const std::lock_guard lock(mutex_);
     events_.push_back(std::move(event));
-    notify = notify_;
   }
-  if (notify) notify();
+  notify();
 }
 
-bool Scheduler::take_cancelled(RequestId id) {
-  const std::lock_guard lock(mutex_);
-  return cancelled_.erase(id) > 0;
+void Scheduler::notify() {
+  std::function<void()> call;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!events_.empty()) call = notify_;
+  }
+  if (call) call();
 }
 
-std::unique_ptr<Sequence> Scheduler::next(const std::stop_token& stop) {
+bool Scheduler::admit(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  wake_.wait(lock, stop, [&] { return !waiting_.empty(); });
-  if (stop.stop_requested() || waiting_.empty()) return nullptr;
-  auto sequence = std::make_unique<Sequence>(std::move(waiting_.front()));
-  waiting_.pop_front();
-  running_id_ = sequence->request.id;
-  stats_.running = 1;
-  return sequence;
+  if (running_.empty()) wake_.wait(lock, stop, [&] { return !waiting_.empty(); });
+  if (stop.stop_requested()) return false;
+  while (!waiting_.empty() && !free_slots_.empty()) {
+    auto sequence = std::make_unique<Sequence>(std::move(waiting_.front()));
+    waiting_.pop_front();
+    sequence->slot = free_slots_.back();
+    free_slots_.pop_back();
+    running_ids_.insert(sequence->request.id);
+    running_.push_back(std::move(sequence));
+  }
+  stats_.running = static_cast<int>(running_.size());
+  return true;
+}
+
+void Scheduler::remove(std::size_t i) {
+  const Sequence& s = *running_[i];
+  free_slots_.push_back(s.slot);
+  running_ids_.erase(s.request.id);
+  cancelled_.erase(s.request.id);
+  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+  stats_.running = static_cast<int>(running_.size());
+  stats_.kv_usage = kv_usage();
+}
+
+double Scheduler::kv_usage() const {
+  double tokens = 0.0;
+  for (const auto& sequence : running_) tokens += sequence->device_len;
+  return tokens / (static_cast<double>(info().max_num_seqs) * info().max_model_len);
+}
+
+void Scheduler::drop_cancelled() {
+  std::vector<Event> events;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = running_.size(); i-- > 0 && !cancelled_.empty();) {
+      if (!cancelled_.contains(running_[i]->request.id)) continue;
+      events.push_back(finished(running_[i]->request, FinishReason::kCancelled));
+      events.back().usage = running_[i]->usage;
+      remove(i);
+    }
+  }
+  for (Event& event : events) emit(std::move(event));
 }
 
 void Scheduler::run(const std::stop_token& stop) {
-  while (std::unique_ptr<Sequence> sequence = next(stop)) {
-    run_sequence(*sequence, stop);
-    const std::lock_guard lock(mutex_);
-    cancelled_.erase(sequence->request.id);
-    stats_.running = 0;
-    stats_.kv_usage = 0.0;
+  std::iota(free_slots_.rbegin(), free_slots_.rend(), 0);
+  while (admit(stop)) {
+    drop_cancelled();
+    if (!running_.empty()) step();
   }
-  // Whoever still waits is told so.
-  std::deque<Request> left;
+  // Whoever still runs or waits is told so.
+  std::vector<Event> events;
   {
     const std::lock_guard lock(mutex_);
-    left.swap(waiting_);
+    while (!running_.empty()) {
+      events.push_back(finished(running_[0]->request, FinishReason::kCancelled));
+      events.back().usage = running_[0]->usage;
+      remove(0);
+    }
+    for (const Request& request : waiting_)
+      events.push_back(finished(request, FinishReason::kCancelled));
+    waiting_.clear();
   }
-  for (const Request& request : left) emit(finished(request, FinishReason::kCancelled));
+  for (Event& event : events) emit(std::move(event));
 }
 
-void Scheduler::run_sequence(Sequence& s, const std::stop_token& stop) {
-  for (bool going = true; going;) {
-    Event event;
-    event.request = s.request.id;
-    if (stop.stop_requested() || take_cancelled(s.request.id)) {
-      event.finished = FinishReason::kCancelled;
-    } else {
-      const int cached = s.device_len;
-      const Usage before = s.usage;
-      // One request's failure is its own: the next one starts from an empty slot.
-      try {
-        StepResult result = stepper_.advance(s);
+void Scheduler::step() {
+  std::vector<Sequence*> sequences;
+  std::vector<Usage> before;
+  std::vector<int> cached;
+  for (const auto& sequence : running_) {
+    sequences.push_back(sequence.get());
+    before.push_back(sequence->usage);
+    cached.push_back(sequence->device_len);
+  }
+  std::vector<StepResult> results;
+  // A step that fails fails whoever is in it; the next ones start from empty slots.
+  try {
+    results = stepper_.advance(sequences);
+  } catch (const std::exception& error) {
+    spdlog::error("a step of {} requests failed: {}", sequences.size(), error.what());
+    results.assign(sequences.size(), {});
+    for (StepResult& result : results) {
+      result.finished = FinishReason::kError;
+      result.error = {StatusCode::kInternal, error.what(), ""};
+    }
+  }
+  std::vector<Event> events;
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.steps;
+    for (std::size_t i = sequences.size(); i-- > 0;) {
+      const Sequence& s = *sequences[i];
+      StepResult& result = results[i];
+      stats_.prompt_tokens += static_cast<std::uint64_t>(
+          std::max(0, std::min(s.device_len, s.prompt_len()) - cached[i]));
+      stats_.generated_tokens +=
+          static_cast<std::uint64_t>(s.usage.completion_tokens - before[i].completion_tokens);
+      stats_.drafted_tokens +=
+          static_cast<std::uint64_t>(s.usage.drafted_tokens - before[i].drafted_tokens);
+      stats_.accepted_tokens +=
+          static_cast<std::uint64_t>(s.usage.accepted_tokens - before[i].accepted_tokens);
+      if (result.finished || !result.tokens.empty() || !result.prompt.empty()) {
+        Event event;
+        event.request = s.request.id;
         event.tokens = std::move(result.tokens);
         event.prompt = std::move(result.prompt);
         event.finished = result.finished;
         event.error = std::move(result.error);
-      } catch (const std::exception& error) {
-        spdlog::error("request {}: step failed: {}", s.request.id, error.what());
-        event.finished = FinishReason::kError;
-        event.error = {StatusCode::kInternal, error.what(), ""};
+        event.usage = s.usage;
+        events.push_back(std::move(event));
       }
-      const std::lock_guard lock(mutex_);
-      ++stats_.steps;
-      stats_.kv_usage = static_cast<double>(s.device_len) / info().max_model_len;
-      stats_.prompt_tokens +=
-          static_cast<std::uint64_t>(std::max(0, std::min(s.device_len, s.prompt_len()) - cached));
-      stats_.generated_tokens +=
-          static_cast<std::uint64_t>(s.usage.completion_tokens - before.completion_tokens);
-      stats_.drafted_tokens +=
-          static_cast<std::uint64_t>(s.usage.drafted_tokens - before.drafted_tokens);
-      stats_.accepted_tokens +=
-          static_cast<std::uint64_t>(s.usage.accepted_tokens - before.accepted_tokens);
+      if (result.finished) remove(i);
     }
-    event.usage = s.usage;
-    going = !event.finished;
-    if (!going || !event.tokens.empty() || !event.prompt.empty()) emit(std::move(event));
+    stats_.kv_usage = kv_usage();
+    // In the order of arrival, and at once: one delivery for a step.
+    std::move(events.rbegin(), events.rend(), std::back_inserter(events_));
   }
+  notify();
 }
 
 }  // namespace sched

@@ -15,8 +15,8 @@
 
 namespace nibble::sched {
 
-// Requests wait in one queue and run in the order of their arrival, one after another. A cancelled
-// one leaves within a step, waiting or running.
+// Requests wait in one queue and start in the order of their arrival; up to max_num_seqs run together,
+// a step of all of them at a time. A cancelled one leaves within a step, waiting or running.
 class Scheduler : public Engine {
  public:
   Scheduler(std::unique_ptr<engine::ModelRunner> runner, const EngineOptions& options);
@@ -31,24 +31,32 @@ class Scheduler : public Engine {
 
  private:
   void run(const std::stop_token& stop);
-  // The next sequence to run; null when stopping. Blocks while nothing waits.
-  std::unique_ptr<Sequence> next(const std::stop_token& stop);
-  void run_sequence(Sequence& sequence, const std::stop_token& stop);
-  bool take_cancelled(RequestId id);
+  // Starts who waits while there is a slot. Blocks while nothing runs and nothing waits; false when
+  // stopping.
+  bool admit(const std::stop_token& stop);
+  // Ends the running ones that were cancelled since the last step.
+  void drop_cancelled();
+  void step();
+  // Takes running_[i] out, under the mutex; its slot is free again.
+  void remove(std::size_t i);
+  double kv_usage() const;
   void emit(Event event);
+  void notify();  // that events wait
 
   std::unique_ptr<engine::ModelRunner> runner_;
   EngineOptions options_;
   Stepper stepper_;
+  // The scheduler thread's own: in the order of arrival, and slots that nobody has.
+  std::vector<std::unique_ptr<Sequence>> running_;
+  std::vector<int> free_slots_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable_any wake_;
   std::deque<Request> waiting_;
-  std::unordered_set<RequestId> cancelled_;  // of the running sequence
+  std::unordered_set<RequestId> running_ids_, cancelled_;  // cancelled_: of the running ones
   std::vector<Event> events_;
   std::function<void()> notify_;
   EngineStats stats_;
-  RequestId running_id_ = 0;
   bool stopping_ = false;
 
   std::jthread thread_;  // last: starts when everything above exists

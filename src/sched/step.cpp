@@ -1,7 +1,7 @@
 #include "sched/step.h"
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
 #include "base/check.h"
 #include "sample/sampler.h"
@@ -25,73 +25,113 @@ GeneratedToken with_logprobs(TokenId token, std::span<const float> logits, int c
 
 }  // namespace
 
-StepResult Stepper::advance(Sequence& s) {
-  StepResult result;
-  if (s.prefilling())
-    prefill(s, result);
-  else
-    decode(s, result);
-  return result;
-}
-
-void Stepper::prefill(Sequence& s, StepResult& result) {
-  const int begin = s.device_len;
-  const int rows = std::min(prefill_chunk_, s.prompt_len() - begin);
-  const std::array segments{ops::Segment{0, rows, s.slot, begin}};
-  runner_.forward(
-      {std::span(s.tokens).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows)),
-       segments});
-  s.device_len += rows;
-  if (s.request.prompt_logprobs) append_prompt_logprobs(s, rows);
-  if (!s.prefilling()) {
-    result.prompt = std::move(s.prompt_logprobs);
-    if (s.request.sampling.max_tokens == 0) {
-      result.finished = FinishReason::kLength;
-      return;
-    }
-    if (!generate(s, runner_.logits(rows - 1, 1), result)) return;
+// Rows of decodes first: one call then brings all their logits.
+std::vector<Stepper::Part> Stepper::parts_of(std::span<Sequence* const> sequences,
+                                             std::vector<StepResult>& results) const {
+  std::vector<Part> parts;
+  int rows = 0, budget = prefill_chunk_;
+  const auto add = [&](std::size_t i, int count, bool decodes) {
+    Sequence& s = *sequences[i];
+    parts.push_back({&s, &results[i], {rows, count, s.slot, s.device_len}, decodes});
+    rows += count;
+  };
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const Sequence& s = *sequences[i];
+    if (s.prefilling()) continue;
+    NIBBLE_CHECK(s.device_len + 1 == static_cast<int>(s.tokens.size()), "cached {} of {} tokens",
+                 s.device_len, s.tokens.size());
+    add(i, s.draft ? 2 : 1, true);
   }
-  draft(s, begin, rows);
+  for (std::size_t i = 0; i < sequences.size() && budget > 0; ++i) {
+    const Sequence& s = *sequences[i];
+    if (!s.prefilling()) continue;
+    const int count = std::min(budget, s.prompt_len() - s.device_len);
+    add(i, count, false);
+    budget -= count;
+  }
+  return parts;
 }
 
-void Stepper::append_prompt_logprobs(Sequence& s, int rows) {
-  const int begin = s.device_len - rows, count = s.request.sampling.logprobs;
+std::vector<StepResult> Stepper::advance(std::span<Sequence* const> sequences) {
+  std::vector<StepResult> results(sequences.size());
+  std::vector<Part> parts = parts_of(sequences, results);
+  forward(parts);
+  const auto decoding = static_cast<std::ptrdiff_t>(
+      std::count_if(parts.begin(), parts.end(), [](const Part& part) { return part.decodes; }));
+  if (decoding > 0) {
+    const ops::Segment& last = parts[static_cast<std::size_t>(decoding) - 1].segment;
+    const std::span<const float> logits = runner_.logits(0, last.first_row + last.rows);
+    for (auto part = parts.begin(); part != parts.begin() + decoding; ++part) verify(*part, logits);
+  }
+  for (auto part = parts.begin() + decoding; part != parts.end(); ++part) finish_chunk(*part);
+  draft(parts);
+  return results;
+}
+
+void Stepper::forward(const std::vector<Part>& parts) {
+  ids_.clear();
+  segments_.clear();
+  for (const Part& part : parts) {
+    const Sequence& s = *part.sequence;
+    const auto begin = s.tokens.begin() + part.segment.position;
+    if (part.decodes) {
+      ids_.push_back(*begin);
+      if (s.draft) ids_.push_back(*s.draft);
+    } else {
+      ids_.insert(ids_.end(), begin, begin + part.segment.rows);
+    }
+    segments_.push_back(part.segment);
+  }
+  runner_.forward({ids_, segments_});
+}
+
+// `logits` are those of all rows that decode.
+void Stepper::verify(Part& part, std::span<const float> logits) {
+  Sequence& s = *part.sequence;
+  const int vocab = runner_.info().vocab_size, first = part.segment.first_row;
+  part.kept = 1;
+  part.going = generate(s, row(logits, first, vocab), *part.result);
+  if (s.draft) {
+    ++s.usage.drafted_tokens;
+    if (part.going && s.tokens.back() == *s.draft) {
+      ++s.usage.accepted_tokens;
+      part.kept = 2;
+      part.going = generate(s, row(logits, first + 1, vocab), *part.result);
+    }
+  }
+  s.draft.reset();
+  s.device_len += part.kept;  // a rejected row is forgotten by not counting it
+}
+
+void Stepper::finish_chunk(Part& part) {
+  Sequence& s = *part.sequence;
+  part.kept = part.segment.rows;
+  part.going = true;
+  s.device_len += part.kept;
+  if (s.request.prompt_logprobs) append_prompt_logprobs(part);
+  if (s.prefilling()) return;
+  part.result->prompt = std::move(s.prompt_logprobs);
+  if (s.request.sampling.max_tokens == 0) {
+    part.result->finished = FinishReason::kLength;
+    part.going = false;
+    return;
+  }
+  part.going = generate(s, runner_.logits(part.segment.first_row + part.kept - 1, 1), *part.result);
+}
+
+void Stepper::append_prompt_logprobs(const Part& part) {
+  Sequence& s = *part.sequence;
+  const int begin = part.segment.position, count = s.request.sampling.logprobs;
   if (begin == 0) s.prompt_logprobs.push_back({s.tokens[0], std::nullopt, {}});
   // Row i holds the distribution of the token after it; the last prompt token's row belongs to the
   // first new token.
-  const int known = std::min(rows, s.prompt_len() - 1 - begin);
+  const int known = std::min(part.segment.rows, s.prompt_len() - 1 - begin);
   if (known <= 0) return;
-  const std::span<const float> logits = runner_.logits(0, known);
+  const std::span<const float> logits = runner_.logits(part.segment.first_row, known);
   for (int i = 0; i < known; ++i)
     s.prompt_logprobs.push_back(with_logprobs(s.tokens[static_cast<std::size_t>(begin + i + 1)],
                                               row(logits, i, runner_.info().vocab_size),
                                               std::max(count, 0)));
-}
-
-void Stepper::decode(Sequence& s, StepResult& result) {
-  const int begin = s.device_len, vocab = runner_.info().vocab_size;
-  NIBBLE_CHECK(begin + 1 == static_cast<int>(s.tokens.size()), "cached {} of {} tokens", begin,
-               s.tokens.size());
-  std::vector<TokenId> ids = {s.tokens.back()};
-  if (s.draft) ids.push_back(*s.draft);
-  const int rows = static_cast<int>(ids.size());
-  const std::array segments{ops::Segment{0, rows, s.slot, begin}};
-  runner_.forward({ids, segments});
-  const std::span<const float> logits = runner_.logits(0, rows);
-
-  int kept = 1;  // rows whose token turned out to be the sequence's own
-  bool going = generate(s, row(logits, 0, vocab), result);
-  if (s.draft) {
-    ++s.usage.drafted_tokens;
-    if (going && s.tokens.back() == *s.draft) {
-      ++s.usage.accepted_tokens;
-      kept = 2;
-      going = generate(s, row(logits, 1, vocab), result);
-    }
-  }
-  s.draft.reset();
-  s.device_len += kept;  // a rejected row is forgotten by not counting it
-  if (going) draft(s, begin, kept);
 }
 
 bool Stepper::generate(Sequence& s, std::span<const float> logits, StepResult& result) {
@@ -113,23 +153,45 @@ bool Stepper::generate(Sequence& s, std::span<const float> logits, StepResult& r
   return !result.finished;
 }
 
-// Feeds the drafter the rows of the last target step (positions first_position ..) with the tokens
-// that follow them, so that its window stays complete, and takes its proposal where one can be
-// verified.
-void Stepper::draft(Sequence& s, int first_position, int rows) {
-  if (!runner_.drafts()) return;
-  const std::array segments{ops::Segment{0, rows, s.slot, first_position}};
-  runner_.forward_drafter({std::span(s.tokens).subspan(static_cast<std::size_t>(first_position) + 1,
-                                                       static_cast<std::size_t>(rows)),
-                           segments},
-                          0);
-  const bool useful = !s.prefilling() && s.tokens_left() >= 2 &&
-                      static_cast<int>(s.tokens.size()) + 1 <= runner_.info().max_model_len;
-  if (!useful) return;
-  SamplingParams greedy = s.request.sampling;
-  greedy.temperature = 0.0f;
-  const Result<TokenId> token = sample::sample(runner_.drafter_logits(rows - 1), greedy, 0);
-  if (token) s.draft = *token;
+// Feeds the drafter the step's rows with the tokens that follow them, so that its window stays
+// complete, and takes its proposals where one can be verified. A rejected row and a finished
+// sequence's last one have no follower; what they leave is overwritten before anyone sees it.
+void Stepper::draft(const std::vector<Part>& parts) {
+  const bool going =
+      std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.going; });
+  if (!runner_.drafts() || !going) return;
+  for (const Part& part : parts)
+    for (int i = 0; i < part.segment.rows; ++i) {
+      const std::vector<TokenId>& tokens = part.sequence->tokens;
+      const auto next = static_cast<std::size_t>(part.segment.position + i + 1);
+      ids_[static_cast<std::size_t>(part.segment.first_row + i)] =
+          i < part.kept && next < tokens.size() ? tokens[next] : 0;
+    }
+  runner_.forward_drafter({ids_, segments_}, 0);
+  // From the first row that proposes to the last one in one call.
+  std::vector<const Part*> proposing;
+  int begin = 0, end = 0;
+  for (const Part& part : parts) {
+    const Sequence& s = *part.sequence;
+    const bool useful = part.going && !s.prefilling() && s.tokens_left() >= 2 &&
+                        static_cast<int>(s.tokens.size()) + 1 <= runner_.info().max_model_len;
+    if (!useful) continue;
+    const int at = part.segment.first_row + part.kept - 1;
+    if (proposing.empty()) begin = at;
+    end = at + 1;
+    proposing.push_back(&part);
+  }
+  if (proposing.empty()) return;
+  const std::span<const float> logits = runner_.drafter_logits(begin, end - begin);
+  for (const Part* part : proposing) {
+    Sequence& s = *part->sequence;
+    SamplingParams greedy = s.request.sampling;
+    greedy.temperature = 0.0f;
+    const int at = part->segment.first_row + part->kept - 1 - begin;
+    const Result<TokenId> token =
+        sample::sample(row(logits, at, runner_.info().vocab_size), greedy, 0);
+    if (token) s.draft = *token;
+  }
 }
 
 }  // namespace nibble::sched

@@ -226,8 +226,76 @@ TEST_P(SchedTest, QueueKeepsOrderAndAnswers) {
   EXPECT_EQ(stats.prompt_tokens, 4u * 40u + 3u * 9u);
 }
 
+// Requests of every kind, one at a time and then all together with arrivals in the middle of steps: the same tokens and the
+// same bits of every log-probability.
+TEST_P(SchedTest, TogetherIsTheSameAsAlone) {
+  const bool brief = std::getenv("NIBBLE_TEST_SHORT") != nullptr;
+  const int count = brief ? 8 : 24;
+  const unsigned longest = brief ? 60 : 300;
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  std::vector<Request> requests;
+  for (int i = 0; i < count; ++i) {
+    Request r = request(static_cast<RequestId>(i + 1), 1 + static_cast<int>(random() % longest),
+                        1 + static_cast<int>(random() % 30), i % 3 == 0 ? 0.0f : 0.9f);
+    for (TokenId& id : r.prompt) id = static_cast<TokenId>(2 + random() % 300);
+    r.sampling.seed = random();
+    r.sampling.ignore_eos = i % 2 == 0;
+    r.sampling.logprobs = i % 4 == 0 ? -1 : 2;
+    r.prompt_logprobs = i % 5 == 1;
+    requests.push_back(r);
+  }
+  std::map<RequestId, Client::Reply> alone;
+  {
+    EngineOptions o = options();
+    o.max_num_seqs = 1;
+    const auto engine = Engine::load(o);
+    Client client(*engine);
+    for (const Request& r : requests) alone[r.id] = client.ask(r);
+  }
+  for (const int chunk : {16, 256}) {
+    EngineOptions o = options();
+    o.max_num_seqs = 7;
+    o.prefill_chunk = chunk;
+    const auto engine = Engine::load(o);
+    Client client(*engine);
+    std::shuffle(requests.begin(), requests.end(), random);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      ASSERT_TRUE(engine->submit(requests[i]).ok());
+      if (i % 5 == 4) std::this_thread::sleep_for(std::chrono::milliseconds(random() % 20));
+    }
+    client.wait([&] {
+      return std::all_of(requests.begin(), requests.end(), [&](const Request& r) {
+        return client.replies[r.id].finished.has_value();
+      });
+    });
+    const auto same = [](const std::vector<GeneratedToken>& a,
+                         const std::vector<GeneratedToken>& b) {
+      return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                        [](const GeneratedToken& x, const GeneratedToken& y) {
+                          return x.token == y.token && x.logprob == y.logprob &&
+                                 std::equal(x.top.begin(), x.top.end(), y.top.begin(), y.top.end(),
+                                            [](const TokenLogprob& p, const TokenLogprob& q) {
+                                              return p.token == q.token && p.logprob == q.logprob;
+                                            });
+                        });
+    };
+    for (const Request& r : requests) {
+      const Client::Reply &one = alone[r.id], &many = client.replies[r.id];
+      EXPECT_EQ(many.finished, one.finished) << "request " << r.id;
+      EXPECT_TRUE(same(many.generated, one.generated)) << "request " << r.id << " chunk " << chunk;
+      EXPECT_TRUE(same(many.prompt, one.prompt)) << "request " << r.id << " chunk " << chunk;
+    }
+    EXPECT_EQ(engine->stats().running, 0);
+    EXPECT_EQ(engine->stats().kv_usage, 0.0);
+  }
+}
+
 TEST_P(SchedTest, CancelRunningAndWaiting) {
-  const auto engine = Engine::load(options());
+  EngineOptions o = options();
+  o.max_num_seqs = 1;
+  const auto engine = Engine::load(o);
   Client client(*engine);
   ASSERT_TRUE(engine->submit(request(1, 30, 500)).ok());
   ASSERT_TRUE(engine->submit(request(2, 30, 500)).ok());
@@ -289,6 +357,7 @@ TEST_P(SchedTest, EveryRequestEndsOnceWhateverTheThreadsDo) {
 TEST_P(SchedTest, RefusesWhatCannotRun) {
   EngineOptions o = options();
   o.max_waiting = 2;
+  o.max_num_seqs = 1;
   const auto engine = Engine::load(o);
   Client client(*engine);
   const auto code = [&](Request r) {
