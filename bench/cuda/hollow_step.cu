@@ -19,17 +19,10 @@
 #include <string>
 #include <vector>
 
+#include "cuda_check.cuh"
+
 namespace nibble::bench {
 namespace {
-
-#define CUDA_CHECK(call)                                                                       \
-  do {                                                                                         \
-    const cudaError_t cuda_error = (call);                                                     \
-    if (cuda_error != cudaSuccess) {                                                           \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(cuda_error)); \
-      std::exit(1);                                                                            \
-    }                                                                                          \
-  } while (0)
 
 constexpr std::int64_t kChunk = 16384;  // one bulk copy
 constexpr int kStages =

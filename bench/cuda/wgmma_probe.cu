@@ -17,19 +17,12 @@
 #include <string>
 #include <vector>
 
+#include "cuda_check.cuh"
+
 #include "wgmma_forms.cuh"
 
 namespace nibble::bench {
 namespace {
-
-#define CUDA_CHECK(call)                                                                       \
-  do {                                                                                         \
-    const cudaError_t cuda_error = (call);                                                     \
-    if (cuda_error != cudaSuccess) {                                                           \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(cuda_error)); \
-      std::exit(1);                                                                            \
-    }                                                                                          \
-  } while (0)
 
 constexpr int kRows = 64;       // of A: the M of one wgmma
 constexpr int kCols = 256;      // of B: the largest N

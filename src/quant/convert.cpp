@@ -69,46 +69,6 @@ std::vector<float> to_floats(const HostMatrix& matrix) {
   return values;
 }
 
-ConversionError conversion_error(const HostMatrix& matrix, std::span<const float> expected) {
-  NIBBLE_CHECK(static_cast<std::int64_t>(expected.size()) == matrix.rows * matrix.cols,
-               "[{}, {}] against {} values", matrix.rows, matrix.cols, expected.size());
-  ConversionError error;
-  error.values = static_cast<std::int64_t>(expected.size());
-  double squares = 0.0, norm = 0.0;
-  std::vector<float> row(static_cast<std::size_t>(matrix.cols));
-  for (std::int64_t r = 0; r < matrix.rows; ++r) {
-    decode_row(matrix, r, row);
-    const auto wanted = expected.subspan(static_cast<std::size_t>(r) * row.size(), row.size());
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      norm += static_cast<double>(wanted[c]) * wanted[c];
-      if (row[c] == wanted[c]) continue;
-      const double off = std::fabs(static_cast<double>(row[c]) - wanted[c]);
-      ++error.inexact;
-      squares += off * off;
-      error.worst = std::max(error.worst, off);
-    }
-  }
-  if (norm > 0.0)
-    error.relative_rms = std::sqrt(squares / norm);
-  else if (squares > 0.0)
-    error.relative_rms = std::numeric_limits<double>::infinity();
-  return error;
-}
-
-std::vector<HostMatrix> encode_shared(Format format, std::int64_t rows, std::int64_t cols,
-                                      std::span<const std::vector<float>> values) {
-  std::vector<HostMatrix> matrices;
-  float amax = 0.0f;
-  if (format == Format::kNvfp4)
-    for (const std::vector<float>& matrix : values)
-      for (const float value : matrix) amax = std::max(amax, std::fabs(value));
-  for (const std::vector<float>& matrix : values)
-    matrices.push_back(format == Format::kNvfp4
-                           ? encode_nvfp4(rows, cols, matrix, nvfp4_global_scale(amax))
-                           : encode_matrix(format, rows, cols, matrix));
-  return matrices;
-}
-
 Nvfp4FromMxfp4 mxfp4_to_nvfp4(std::span<const HostMatrix* const> matrices) {
   const Exponents e = exponents(matrices);
   const int top = e.max.value_or(kTopExponent);  // all zeros: global scale 1

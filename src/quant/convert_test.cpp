@@ -16,6 +16,40 @@ namespace {
 
 using tensor::DType;
 
+// How far `matrix` is from the values it was made of. Equal zeros of different sign count as equal.
+struct ConversionError {
+  std::int64_t values = 0;
+  std::int64_t inexact = 0;   // of them
+  double relative_rms = 0.0;  // |found - expected|_2 / |expected|_2; 0 when both vanish
+  double worst = 0.0;         // the largest |found - expected|
+  bool exact() const { return inexact == 0; }
+};
+ConversionError conversion_error(const HostMatrix& matrix, std::span<const float> expected) {
+  NIBBLE_CHECK(static_cast<std::int64_t>(expected.size()) == matrix.rows * matrix.cols,
+               "[{}, {}] against {} values", matrix.rows, matrix.cols, expected.size());
+  ConversionError error;
+  error.values = static_cast<std::int64_t>(expected.size());
+  double squares = 0.0, norm = 0.0;
+  std::vector<float> row(static_cast<std::size_t>(matrix.cols));
+  for (std::int64_t r = 0; r < matrix.rows; ++r) {
+    decode_row(matrix, r, row);
+    const auto wanted = expected.subspan(static_cast<std::size_t>(r) * row.size(), row.size());
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      norm += static_cast<double>(wanted[c]) * wanted[c];
+      if (row[c] == wanted[c]) continue;
+      const double off = std::fabs(static_cast<double>(row[c]) - wanted[c]);
+      ++error.inexact;
+      squares += off * off;
+      error.worst = std::max(error.worst, off);
+    }
+  }
+  if (norm > 0.0)
+    error.relative_rms = std::sqrt(squares / norm);
+  else if (squares > 0.0)
+    error.relative_rms = std::numeric_limits<double>::infinity();
+  return error;
+}
+
 // [rows, cols] with all sixteen codes in every block of 16, and the given exponents (of 2) block by
 // block.
 HostMatrix mxfp4(std::int64_t rows, std::int64_t cols, const std::vector<int>& exponents) {
@@ -186,16 +220,6 @@ TEST(Conversions, OfRandomMxfp4WeightsLoseWhatTheTableSays) {
   EXPECT_EQ(percent(Format::kFp8Block128), 0.0);
   EXPECT_EQ(percent(Format::kBF16), 0.0);
   EXPECT_EQ(percent(Format::kMxfp4), 0.0);
-}
-
-TEST(Conversions, SharedGlobalScaleOfAPair) {
-  const std::vector<std::vector<float>> pair = {std::vector<float>(32, 1.0f),
-                                                std::vector<float>(32, -84.0f)};
-  const std::vector<HostMatrix> encoded = encode_shared(Format::kNvfp4, 2, 16, pair);
-  EXPECT_EQ(encoded[0].global_scale, 84.0f / 2688.0f);
-  EXPECT_EQ(encoded[1].global_scale, 84.0f / 2688.0f);
-  EXPECT_EQ(to_floats(encoded[1]), pair[1]);
-  EXPECT_EQ(encode_shared(Format::kInt4G32, 1, 32, pair).size(), 2u);
 }
 
 TEST(Conversions, ErrorCountsAndMeasures) {

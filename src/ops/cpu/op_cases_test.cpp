@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <random>
 
 #include "ops/cpu/cpu_backend.h"
 #include "ops/ref/ref_backend.h"
@@ -10,17 +9,6 @@
 
 namespace nibble::ops::cpu {
 namespace {
-
-// Printed by every failure; set NIBBLE_TEST_SEED to run it again.
-std::uint64_t seed() {
-  static const std::uint64_t value = [] {
-    const char* set = std::getenv("NIBBLE_TEST_SEED");
-    const std::uint64_t drawn = set ? std::stoull(set) : std::random_device{}();
-    std::printf("seed %llu\n", static_cast<unsigned long long>(drawn));
-    return drawn;
-  }();
-  return value;
-}
 
 class OpCases : public ::testing::TestWithParam<std::tuple<Numerics, int>> {};
 
@@ -30,9 +18,9 @@ TEST_P(OpCases, MatchTheReference) {
   ThreadPool pool(threads);
   CpuBackend subject(numerics, pool);
   ref::RefBackend reference(numerics);
-  const testing::OpReport report = testing::run_op_cases(subject, reference, seed());
+  const testing::OpReport report = testing::run_op_cases(subject, reference, testing::case_seed());
   EXPECT_GT(report.cases, 200);
-  EXPECT_TRUE(report.failures.empty()) << "NIBBLE_TEST_SEED=" << seed() << "\n"
+  EXPECT_TRUE(report.failures.empty()) << "NIBBLE_TEST_SEED=" << testing::case_seed() << "\n"
                                        << subject.description() << "\n"
                                        << report.to_string();
 }

@@ -38,10 +38,7 @@ __global__ void fp8_round_kernel(const float* x, std::int64_t d, std::int64_t gr
   const std::int64_t begin = group / groups * d + group % groups * kGroup;
   const int count =
       static_cast<int>(min(static_cast<std::int64_t>(kGroup), d - group % groups * kGroup));
-  const std::uint8_t code = fp8_group_scale(x + begin, count);
-  const float scale = quant::e8m0_decode(code), inverse = quant::e8m0_reciprocal(code);
-  for (int i = threadIdx.x % kWarp; i < count; i += kWarp)
-    y[begin + i] = e4m3_value(quant::e4m3_encode(x[begin + i] * inverse)) * scale;
+  fp8_round_group(x + begin, count, y + begin);
 }
 
 // A warp a weight row and kTokens tokens. Row r belongs to group r / (rows / groups), which sees its own cols of x.

@@ -103,11 +103,7 @@ __global__ void __launch_bounds__(kThreads)
     return;
   float* values = p.hidden + slot * p.inner + first;
   const int count = static_cast<int>(min(static_cast<std::int64_t>(kGroup), p.inner - first));
-  const std::uint8_t code = fp8_group_scale(values, count);
-  const float scale = quant::e8m0_decode(code), inverse = quant::e8m0_reciprocal(code);
-  __syncwarp();
-  for (int i = threadIdx.x % kWarp; i < count; i += kWarp)
-    values[i] = e4m3_value(quant::e4m3_encode(values[i] * inverse)) * scale;
+  fp8_round_group(values, count, values);
 }
 
 __global__ void __launch_bounds__(kThreads) down_kernel(Experts p) {

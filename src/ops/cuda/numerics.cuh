@@ -128,6 +128,15 @@ __device__ inline std::uint8_t fp8_group_scale(const float* x, int count) {
   return quant::fp8_scale(warp_max(amax));
 }
 
+// out[0 .. count) = x on the FP8 grid with a scale of its own; in place allowed.
+__device__ inline void fp8_round_group(const float* x, int count, float* out) {
+  const std::uint8_t code = fp8_group_scale(x, count);
+  const float scale = quant::e8m0_decode(code), inverse = quant::e8m0_reciprocal(code);
+  __syncwarp();
+  for (int i = threadIdx.x % kWarp; i < count; i += kWarp)
+    out[i] = e4m3_value(quant::e4m3_encode(x[i] * inverse)) * scale;
+}
+
 // The FP4 scale byte of 32 values, one a lane.
 __device__ inline std::uint8_t fp4_group_scale(float x) {
   return quant::mxfp4_scale(warp_max(fabsf(x)));

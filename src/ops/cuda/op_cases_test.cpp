@@ -1,9 +1,6 @@
 // The table of op cases on a GPU.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <random>
-
 #include "ops/cuda/cuda_backend.h"
 #include "ops/ref/ref_backend.h"
 #include "ops/testing/op_cases.h"
@@ -11,27 +8,16 @@
 namespace nibble::ops::cuda {
 namespace {
 
-// Printed by every failure; set NIBBLE_TEST_SEED to run it again.
-std::uint64_t seed() {
-  static const std::uint64_t value = [] {
-    const char* set = std::getenv("NIBBLE_TEST_SEED");
-    const std::uint64_t drawn = set ? std::stoull(set) : std::random_device{}();
-    std::printf("seed %llu\n", static_cast<unsigned long long>(drawn));
-    return drawn;
-  }();
-  return value;
-}
-
 class CudaOpCases : public ::testing::TestWithParam<Numerics> {};
 
 TEST_P(CudaOpCases, MatchTheReference) {
   if (device_count() == 0) GTEST_SKIP() << "no NVIDIA GPU on this machine";
   CudaBackend subject(GetParam());
   ref::RefBackend reference(GetParam());
-  const testing::OpReport report = testing::run_op_cases(subject, reference, seed());
+  const testing::OpReport report = testing::run_op_cases(subject, reference, testing::case_seed());
   EXPECT_GT(report.cases, 200);
   std::printf("%d cases, %lld values\n", report.cases, static_cast<long long>(report.values));
-  EXPECT_TRUE(report.failures.empty()) << "NIBBLE_TEST_SEED=" << seed() << "\n"
+  EXPECT_TRUE(report.failures.empty()) << "NIBBLE_TEST_SEED=" << testing::case_seed() << "\n"
                                        << subject.description() << "\n"
                                        << report.to_string();
 }

@@ -20,6 +20,10 @@ struct OpReport {
   std::string to_string() const;      // all failures, one a line
 };
 
+// The environment's NIBBLE_TEST_SEED, else a fresh one; the same for the whole process, and printed
+// once, so that a failure can be run again.
+std::uint64_t case_seed();
+
 // Runs the whole table. Both backends have the same numerics. Memory they allocate for it stays
 // theirs.
 OpReport run_op_cases(Backend& subject, Backend& reference, std::uint64_t seed);

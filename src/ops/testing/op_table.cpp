@@ -3,12 +3,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
+#include <random>
+#include <string>
 
 #include "ops/ref/rounding.h"
 #include "quant/bf16.h"
 
 namespace nibble::ops::testing {
+
+std::uint64_t case_seed() {
+  static const std::uint64_t value = [] {
+    const char* set = std::getenv("NIBBLE_TEST_SEED");
+    const std::uint64_t drawn = set ? std::stoull(set) : std::random_device{}();
+    std::printf("seed %llu\n", static_cast<unsigned long long>(drawn));
+    return drawn;
+  }();
+  return value;
+}
 
 Floats OpTable::normal(std::int64_t count, float deviation) {
   std::normal_distribution<float> draw(0.0f, deviation);
