@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nibble/status.h"
@@ -30,9 +31,17 @@ enum class KvDtype { kAuto, kFp32, kBf16, kFp8 };
 struct SamplingParams {
   float temperature = 1.0f;  // 0: greedy, the lowest id wins a tie
   float top_p = 1.0f;        // (0, 1]
-  std::uint64_t seed = 0;    // random numbers are a function of (seed, position)
-  int max_tokens = 16;       // generated tokens, >= 0
-  int logprobs = -1;         // -1: none; k >= 0: the token's own log-probability and the k best
+  int top_k = 0;             // the k most likely; 0: all
+  float min_p = 0.0f;        // [0, 1]: at least this share of the most likely token's probability
+  // Of a token that was generated before: subtracted once, and once for each time.
+  float presence_penalty = 0.0f;   // [-2, 2]
+  float frequency_penalty = 0.0f;  // [-2, 2]
+  // Of a token in the prompt or generated: a positive logit is divided by it, a negative one multiplied.
+  float repetition_penalty = 1.0f;                    // > 0
+  std::vector<std::pair<TokenId, float>> logit_bias;  // added to the logits; -100 and less bans
+  std::uint64_t seed = 0;  // random numbers are a function of (seed, position)
+  int max_tokens = 16;     // generated tokens, >= 0
+  int logprobs = -1;       // -1: none; k >= 0: the token's own log-probability and the k best
   bool ignore_eos = false;
 };
 

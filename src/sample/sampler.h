@@ -10,6 +10,19 @@
 
 namespace nibble::sample {
 
+// How often each token stands in a sequence: what penalties are computed from.
+class TokenCounts;
+
+// One token to draw. Borrowed for the call.
+struct Draw {
+  const SamplingParams* params = nullptr;
+  std::uint64_t position = 0;             // of the token drawn
+  const TokenCounts* seen = nullptr;      // tokens before it; may be null without penalties
+  std::span<const TokenId> drafted = {};  // tokens before it that `seen` does not hold yet
+  std::span<const std::uint64_t> allowed =
+      {};  // bit i of word i / 64: token i may be drawn; empty: all
+};
+
 // Uniform in [0, 1) with 53 random bits: a function of (seed, position) and of nothing else, so
 // that a token does not depend on the batch, on drafting, or on how often a step was repeated.
 double uniform(std::uint64_t seed, std::uint64_t position);
