@@ -12,6 +12,8 @@ namespace {
 // A step's loops follow each other within microseconds: spin that long before sleeping in the
 // kernel.
 constexpr int kSpins = 2000;
+constexpr std::uint64_t kOpen = std::uint64_t{1} << 31;
+constexpr std::uint64_t kInside = kOpen - 1;
 
 inline void cpu_relax() {
 #if defined(__x86_64__)
@@ -48,17 +50,25 @@ void ThreadPool::drain() {
   }
 }
 
+// Only while the job is open: whoever comes late (its CPU was busy with something else) is not waited for.
+bool ThreadPool::enter(std::uint32_t generation) {
+  std::uint64_t door = door_.load(std::memory_order_acquire);
+  while (door >> 32 == generation && (door & kOpen))
+    if (door_.compare_exchange_weak(door, door + 1, std::memory_order_acq_rel)) return true;
+  return false;
+}
+
 void ThreadPool::work(std::stop_token stop) {
   std::uint32_t seen = 0;
   for (;;) {
     for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin)
       cpu_relax();
     generation_.wait(seen, std::memory_order_acquire);
-    // Every generation is waited for by all members, so a worker never misses one.
     seen = generation_.load(std::memory_order_acquire);
     if (stop.stop_requested()) return;
+    if (!enter(seen)) continue;
     drain();
-    busy_.fetch_sub(1, std::memory_order_acq_rel);
+    door_.fetch_sub(1, std::memory_order_acq_rel);
   }
 }
 
@@ -70,13 +80,16 @@ void ThreadPool::run(std::int64_t count, std::int64_t grain,
     body(0, count);
     return;
   }
+  // Nobody is inside, and the door is closed.
   job_ = Job{&body, count, grain};
   next_.store(0, std::memory_order_relaxed);
-  busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
+  const std::uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
+  door_.store(std::uint64_t{generation} << 32 | kOpen, std::memory_order_release);
+  generation_.store(generation, std::memory_order_release);
   generation_.notify_all();
   drain();
-  for (int spin = 0; busy_.load(std::memory_order_acquire) != 0; ++spin) {
+  door_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  for (int spin = 0; (door_.load(std::memory_order_acquire) & kInside) != 0; ++spin) {
     if (spin < kSpins)
       cpu_relax();
     else

@@ -33,6 +33,7 @@ class ThreadPool {
 
  private:
   void work(std::stop_token stop);
+  bool enter(std::uint32_t generation);
   void drain();
 
   struct alignas(64) Job {
@@ -42,8 +43,9 @@ class ThreadPool {
   };
   Job job_;
   alignas(64) std::atomic<std::int64_t> next_{0};
-  alignas(64) std::atomic<std::uint32_t> generation_{0};
-  alignas(64) std::atomic<int> busy_{0};
+  alignas(64) std::atomic<std::uint32_t> generation_{0};  // of the job; what idle workers wait on
+  // The job's door: generation << 32, kOpen while workers may enter, and the number inside.
+  alignas(64) std::atomic<std::uint64_t> door_{0};
   std::vector<std::jthread> workers_;
 };
 
