@@ -31,8 +31,9 @@ test-long:
 	@tests/run.sh --long
 
 bench: build
-	@cmake --build build/$(PRESET) --target ops_bench
+	@cmake --build build/$(PRESET) --target ops_bench sample_bench
 	@build/$(PRESET)/bench/ops_bench
+	@build/$(PRESET)/bench/sample_bench
 	@python3 bench/serve_speed.py --binary build/nibble --model $(MODEL)
 
 package: build

@@ -55,7 +55,8 @@ struct Request {
 
 struct TokenLogprob {
   TokenId token = 0;
-  float logprob = 0.0f;  // natural log, of the model's distribution at temperature 1 before top_p
+  // Natural log, of the model's distribution at temperature 1, before penalties, bias and cuts.
+  float logprob = 0.0f;
 };
 
 struct GeneratedToken {

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
+#include <limits>
 
 #include "api/json.h"
 #include "nibble/status.h"
@@ -29,16 +32,29 @@ const Json* present(const Json& root, std::string_view key) {
   return value && !value->is(Json::Kind::kNull) ? value : nullptr;
 }
 
-float read_number(const std::filesystem::path& file, const Json& root, std::string_view key,
-                  float fallback, double low, double high) {
+// Leaves `out` as it is when the key is missing.
+void read_number(const std::filesystem::path& file, const Json& root, std::string_view key,
+                 double low, double high, float& out) {
   const Json* value = present(root, key);
-  if (!value) return fallback;
+  if (!value) return;
   const std::optional<double> number =
       value->is(Json::Kind::kNumber) ? value->number() : std::nullopt;
   if (!number || *number < low || *number > high)
     refuse(file, fmt::format("{}: expected a number from {} to {}, found {}", key, low, high,
                              value->raw.substr(0, 60)));
-  return static_cast<float>(*number);
+  out = static_cast<float>(*number);
+}
+
+// 0 and -1 both mean all.
+void read_top_k(const std::filesystem::path& file, const Json& root, int& out) {
+  const Json* value = present(root, "top_k");
+  if (!value) return;
+  const std::optional<std::int64_t> number =
+      value->is(Json::Kind::kNumber) ? value->integer() : std::nullopt;
+  if (!number || *number < -1 || *number > std::numeric_limits<std::int32_t>::max())
+    refuse(file, fmt::format("top_k: expected a whole number from -1 on, found {}",
+                             value->raw.substr(0, 60)));
+  out = static_cast<int>(std::max<std::int64_t>(*number, 0));
 }
 
 // Settings of other samplers, with the value that asks for nothing.
@@ -47,8 +63,7 @@ void note_unfollowed(const Json& root, GenerationDefaults& defaults) {
     std::string_view key;
     double neutral;
   };
-  static constexpr std::array<Unfollowed, 5> kUnfollowed = {
-      {{"top_k", 0}, {"min_p", 0}, {"typical_p", 1}, {"repetition_penalty", 1}, {"num_beams", 1}}};
+  static constexpr std::array<Unfollowed, 2> kUnfollowed = {{{"typical_p", 1}, {"num_beams", 1}}};
   for (const auto& [key, neutral] : kUnfollowed) {
     const Json* value = present(root, key);
     if (value && value->is(Json::Kind::kNumber) && value->number() != neutral)
@@ -70,12 +85,16 @@ GenerationDefaults read_generation_defaults(const std::filesystem::path& model_d
   if (!document) refuse(file, document.status().message);
   const Json& root = document->root();
   if (!root.is(Json::Kind::kObject)) refuse(file, "expected a JSON object");
-  defaults.temperature = read_number(file, root, "temperature", 1.0f, 0.0, 100.0);
-  defaults.top_p = read_number(file, root, "top_p", 1.0f, 1e-6, 1.0);
+  SamplingParams& sampling = defaults.sampling;
+  read_number(file, root, "temperature", 0.0, 100.0, sampling.temperature);
+  read_number(file, root, "top_p", 1e-6, 1.0, sampling.top_p);
+  read_number(file, root, "min_p", 0.0, 1.0, sampling.min_p);
+  read_number(file, root, "repetition_penalty", 1e-3, 10.0, sampling.repetition_penalty);
+  read_top_k(file, root, sampling.top_k);
   const Json* do_sample = present(root, "do_sample");
   if (do_sample && !do_sample->is(Json::Kind::kBool)) refuse(file, "do_sample: expected a boolean");
   if (do_sample && !do_sample->boolean())
-    defaults.temperature = 0.0f;
+    sampling.temperature = 0.0f;
   else
     note_unfollowed(root, defaults);
   return defaults;

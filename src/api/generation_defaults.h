@@ -5,11 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "nibble/types.h"
+
 namespace nibble::api {
 
 struct GenerationDefaults {
-  float temperature = 1.0f;  // 0 when do_sample is false
-  float top_p = 1.0f;        // (0, 1]
+  // temperature (0 when do_sample is false), top_p, top_k, min_p and repetition_penalty; the rest is neutral.
+  SamplingParams sampling;
   std::vector<std::string>
       notes;  // keys that would change answers and are not followed, one line each for the log
 };

@@ -31,7 +31,10 @@ volatile std::sig_atomic_t interrupted = 0;
 struct RunOptions {
   ModelOptions model;
   std::optional<std::string> text;  // nothing: standard input, or a chat on a terminal
-  std::optional<float> temperature;
+  // What is not given is the checkpoint's.
+  std::optional<float> temperature, top_p, min_p, presence_penalty, frequency_penalty,
+      repetition_penalty;
+  std::optional<int> top_k;
   std::optional<std::uint64_t> seed;
   int max_tokens = 0;  // 0: as many as the context holds
   bool thinking = false;
@@ -80,15 +83,26 @@ class Chat {
   }
 
  private:
+  SamplingParams sampling() const {
+    SamplingParams params = model_.defaults.sampling;
+    params.temperature = options_.temperature.value_or(params.temperature);
+    params.top_p = options_.top_p.value_or(params.top_p);
+    params.top_k = options_.top_k.value_or(params.top_k);
+    params.min_p = options_.min_p.value_or(params.min_p);
+    params.presence_penalty = options_.presence_penalty.value_or(params.presence_penalty);
+    params.frequency_penalty = options_.frequency_penalty.value_or(params.frequency_penalty);
+    params.repetition_penalty = options_.repetition_penalty.value_or(params.repetition_penalty);
+    params.seed = options_.seed ? *options_.seed : std::random_device{}();
+    return params;
+  }
+
   std::string generate() {
     const auto prompt = model_.encoder->encode(request_);
     if (!prompt) throw Error(ExitCode::kUsage, prompt.status().message);
     Request request;
     request.id = ++last_id_;
     request.prompt = *prompt;
-    request.sampling.temperature = options_.temperature.value_or(model_.defaults.temperature);
-    request.sampling.top_p = model_.defaults.top_p;
-    request.sampling.seed = options_.seed ? *options_.seed : std::random_device{}();
+    request.sampling = sampling();
     const int room = model_.engine->info().max_model_len - static_cast<int>(prompt->size());
     if (room < 1)
       throw Error(ExitCode::kUsage,
@@ -216,6 +230,23 @@ Command add_run(CLI::App& app) {
       ->expected(0, 2);
   command->add_option("--temperature", options.temperature, "0: greedy (default: the checkpoint's)")
       ->check(CLI::Range(0.0, 100.0));
+  command->add_option("--top-p", options.top_p, "share of the probability that is drawn from")
+      ->check(CLI::Range(1e-6, 1.0));
+  command->add_option("--top-k", options.top_k, "most likely tokens drawn from (0: all)")
+      ->check(CLI::Range(0, 1 << 24));
+  command
+      ->add_option("--min-p", options.min_p, "least share of the most likely token's probability")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--presence-penalty", options.presence_penalty, "of tokens generated before")
+      ->check(CLI::Range(-2.0, 2.0));
+  command
+      ->add_option("--frequency-penalty", options.frequency_penalty,
+                   "of tokens generated before, each time")
+      ->check(CLI::Range(-2.0, 2.0));
+  command
+      ->add_option("--repetition-penalty", options.repetition_penalty,
+                   "of tokens in the prompt or generated (1: none)")
+      ->check(CLI::Range(1e-3, 10.0));
   command->add_option("--max-tokens", options.max_tokens, "longest answer")
       ->check(CLI::Range(1, 1 << 24));
   command->add_option("--seed", options.seed, "same seed, same answer");

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <utility>
 
 #include "base/check.h"
+#include "sample/adjust.h"
+#include "sample/row_scan.h"
+#include "sample/truncated_draw.h"
 
 namespace nibble::sample {
 namespace {
@@ -17,34 +20,51 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Index of the largest logit, the lowest one of equals; -1 when there is a NaN or nothing above
-// -inf.
-std::int64_t argmax(std::span<const float> logits) {
-  std::int64_t best = -1;
-  float top = -INFINITY;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i])) return -1;
-    if (logits[i] > top) {
-      top = logits[i];
-      best = static_cast<std::int64_t>(i);
-    }
-  }
-  return best;
+struct Scratch {
+  std::vector<float> adjusted;
+  TruncatedDraw truncated;
+};
+Scratch& scratch() {
+  thread_local Scratch mine;
+  return mine;
 }
 
-// The most likely `count` ids, best first, ties to the lower id.
-std::vector<TokenId> best_ids(std::span<const float> logits, std::size_t count) {
-  std::vector<TokenId> ids(logits.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  count = std::min(count, ids.size());
-  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count), ids.end(),
-                    [&](TokenId a, TokenId b) {
-                      const float x = logits[static_cast<std::size_t>(a)],
-                                  y = logits[static_cast<std::size_t>(b)];
-                      return x != y ? x > y : a < b;
-                    });
-  ids.resize(count);
-  return ids;
+Result<RowRange> checked_range(std::span<const float> logits) {
+  const RowRange range = row_range(logits);
+  const auto broken = [](const char* message) {
+    return Status{StatusCode::kInternal, message, ""};
+  };
+  if (range.nan) return broken("the model's output holds a NaN");
+  if (range.top == INFINITY) return broken("the model's output holds an infinite logit");
+  if (range.top == -INFINITY) return broken("the model's output holds no finite logit");
+  return range;
+}
+
+Result<RowRange> adjusted_range(std::span<const float> logits) {
+  const RowRange range = row_range(logits);
+  const auto refuse = [](const char* message) {
+    return Status{StatusCode::kInvalidArgument, message, ""};
+  };
+  if (range.nan || range.top == INFINITY) return refuse("the penalties overflow a logit");
+  if (range.top == -INFINITY)
+    return refuse("no token may be drawn: masks, penalties and logit_bias exclude all");
+  return range;
+}
+
+Result<TokenId> draw_token(std::span<const float> logits, const Draw& draw) {
+  Result<RowRange> range = checked_range(logits);
+  if (!range) return range.status();
+  if (adjusts(draw)) {
+    std::vector<float>& adjusted = scratch().adjusted;
+    if (const auto done = adjust(logits, draw, adjusted); !done) return done.status();
+    logits = adjusted;
+    range = adjusted_range(logits);
+    if (!range) return range.status();
+  }
+  if (draw.params->temperature == 0.0f)
+    return static_cast<TokenId>(next_at_least(logits, 0, range->top));
+  return scratch().truncated.draw(logits, *range, *draw.params,
+                                  uniform(draw.params->seed, draw.position));
 }
 
 }  // namespace
@@ -54,46 +74,31 @@ double uniform(std::uint64_t seed, std::uint64_t position) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-Result<TokenId> sample(std::span<const float> logits, const SamplingParams& params,
-                       std::uint64_t position) {
-  const std::int64_t best = argmax(logits);
-  if (best < 0)
-    return Status{StatusCode::kInternal, "the model's output holds a NaN or no finite logit", ""};
-  if (params.temperature == 0.0f) return static_cast<TokenId>(best);
-  const double top = logits[static_cast<std::size_t>(best)];
-  std::vector<TokenId> ids = best_ids(logits, logits.size());
-  std::vector<double> cumulative;
-  cumulative.reserve(ids.size());
-  double mass = 0.0;
-  for (const TokenId id : ids) {
-    mass += std::exp((logits[static_cast<std::size_t>(id)] - top) / params.temperature);
-    cumulative.push_back(mass);
+Result<GeneratedToken> draw(std::span<const float> logits, const Draw& draw) {
+  NIBBLE_CHECK(draw.params && draw.params->temperature >= 0.0f, "a draw without parameters");
+  const Result<TokenId> token = draw_token(logits, draw);
+  if (!token) return token.status();
+  GeneratedToken out{*token, std::nullopt, {}};
+  if (draw.params->logprobs >= 0) {
+    Logprobs found = logprobs(logits, *token, draw.params->logprobs);
+    out.logprob = found.chosen;
+    out.top = std::move(found.top);
   }
-  // The nucleus: the shortest prefix whose share of the mass is at least top_p; never empty.
-  const auto cut = std::lower_bound(cumulative.begin(), cumulative.end(), params.top_p * mass);
-  const std::size_t kept =
-      std::min(static_cast<std::size_t>(cut - cumulative.begin()) + 1, cumulative.size());
-  const double target = uniform(params.seed, position) * cumulative[kept - 1];
-  const auto chosen = std::upper_bound(
-      cumulative.begin(), cumulative.begin() + static_cast<std::ptrdiff_t>(kept), target);
-  const std::size_t index =
-      std::min(static_cast<std::size_t>(chosen - cumulative.begin()), kept - 1);
-  return ids[index];
+  return out;
 }
 
 Logprobs logprobs(std::span<const float> logits, TokenId chosen, int count) {
   NIBBLE_CHECK(chosen >= 0 && static_cast<std::size_t>(chosen) < logits.size(), "token {} of {}",
                chosen, logits.size());
-  const double top = *std::max_element(logits.begin(), logits.end());
-  double sum = 0.0;
-  for (const float logit : logits) sum += std::exp(logit - top);
-  const double log_sum = top + std::log(sum);
+  const float top = row_range(logits).top;
+  const double log_sum = static_cast<double>(top) + std::log(exp_sum(logits, top));
   const auto logprob = [&](TokenId id) {
     return static_cast<float>(logits[static_cast<std::size_t>(id)] - log_sum);
   };
   Logprobs result{logprob(chosen), {}};
-  for (const TokenId id : best_ids(logits, static_cast<std::size_t>(std::max(count, 0))))
-    result.top.push_back({id, logprob(id)});
+  const auto most = static_cast<std::size_t>(std::max(count, 0));
+  for (const Ranked& entry : scratch().truncated.best(logits, most, -INFINITY))
+    result.top.push_back({entry.token, logprob(entry.token)});
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nibble/types.h"
+#include "sample/token_counts.h"
 
 namespace nibble::sched {
 
@@ -14,6 +15,7 @@ namespace nibble::sched {
 struct Sequence {
   explicit Sequence(Request r) : request(std::move(r)), tokens(request.prompt) {
     usage.prompt_tokens = static_cast<int>(tokens.size());
+    if (sample::uses_counts(request.sampling)) seen.add_prompt(tokens);
   }
 
   int prompt_len() const { return static_cast<int>(request.prompt.size()); }
@@ -22,6 +24,7 @@ struct Sequence {
 
   Request request;
   std::vector<TokenId> tokens;  // prompt, then generated
+  sample::TokenCounts seen;     // of `tokens`, when a penalty asks for them
   int device_len = 0;           // tokens whose rows the cache holds
   int slot = 0;
   std::optional<TokenId> draft;  // proposal for position tokens.size()

@@ -136,19 +136,20 @@ void Stepper::append_prompt_logprobs(const Part& part) {
 
 bool Stepper::generate(Sequence& s, std::span<const float> logits, StepResult& result) {
   const SamplingParams& params = s.request.sampling;
-  const Result<TokenId> token = sample::sample(logits, params, s.tokens.size());
+  const Result<GeneratedToken> token = sample::draw(logits, {&params, s.tokens.size(), &s.seen});
   if (!token) {
     result.finished = FinishReason::kError;
     result.error = token.status();
     return false;
   }
-  if (*token == runner_.info().eos_token && !params.ignore_eos) {
+  if (token->token == runner_.info().eos_token && !params.ignore_eos) {
     result.finished = FinishReason::kStop;
     return false;
   }
-  s.tokens.push_back(*token);
+  s.tokens.push_back(token->token);
+  if (sample::uses_counts(params)) s.seen.add_generated(token->token);
   ++s.usage.completion_tokens;
-  result.tokens.push_back(with_logprobs(*token, logits, params.logprobs));
+  result.tokens.push_back(*token);
   if (s.tokens_left() == 0) result.finished = FinishReason::kLength;
   return !result.finished;
 }
@@ -185,12 +186,12 @@ void Stepper::draft(const std::vector<Part>& parts) {
   const std::span<const float> logits = runner_.drafter_logits(begin, end - begin);
   for (const Part* part : proposing) {
     Sequence& s = *part->sequence;
-    SamplingParams greedy = s.request.sampling;
+    SamplingParams greedy;
     greedy.temperature = 0.0f;
     const int at = part->segment.first_row + part->kept - 1 - begin;
-    const Result<TokenId> token =
-        sample::sample(row(logits, at, runner_.info().vocab_size), greedy, 0);
-    if (token) s.draft = *token;
+    const Result<GeneratedToken> token =
+        sample::draw(row(logits, at, runner_.info().vocab_size), {&greedy});
+    if (token) s.draft = token->token;
   }
 }
 

@@ -47,6 +47,16 @@ def test_run_takes_sampling_flags() -> None:
     assert len({sample(seed) for seed in range(4)}) > 1
 
 
+def test_run_cuts_to_the_most_likely() -> None:
+    def answer(*flags: str) -> str:
+        return nibble("run", "tiny", "Tell me something.", "--seed", "1", "--max-tokens", "12", *flags).stdout
+
+    greedy = answer("--temperature", "0")
+    for flags in (["--top-k", "1"], ["--min-p", "1"], ["--top-p", "0.000001"]):
+        assert answer("--temperature", "2", *flags) == greedy
+    assert answer("--temperature", "0", "--repetition-penalty", "5") != greedy
+
+
 def test_thoughts_do_not_go_to_stdout() -> None:
     result = nibble("run", "tiny", "What is 12 plus 7?", "--thinking")
     assert result.returncode == 0

@@ -32,13 +32,14 @@ def test_unknown_model(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize("options, param", [
     ({"n": 2}, "n"),
     ({"response_format": {"type": "json_object"}}, "response_format"),
-    ({"logit_bias": {"5": 10}}, "logit_bias"),
-    ({"frequency_penalty": 1}, "frequency_penalty"),
-    ({"presence_penalty": 1}, "presence_penalty"),
+    ({"logit_bias": {"5": 101}}, "logit_bias"),
+    ({"logit_bias": {"1000000": 1}}, "logit_bias"),
+    ({"frequency_penalty": 3}, "frequency_penalty"),
+    ({"presence_penalty": -3}, "presence_penalty"),
     ({"tool_choice": "required", "tools": []}, "tool_choice"),
     ({"temperature": 3}, "temperature"),
     ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
-    ({"extra_body": {"min_p": 0.5}}, "min_p"),
+    ({"extra_body": {"min_p": 1.5}}, "min_p"),
     ({"extra_body": {"not_a_field": 1}}, "not_a_field"),
 ])
 def test_unsupported_fields_are_named(client: openai.OpenAI, model: str, options: dict[str, Any], param: str) -> None:

@@ -54,6 +54,14 @@ void check_ids(const std::vector<TokenId>& ids, const std::string& path, int voc
                                      ids[i], vocab_size));
 }
 
+void check_logit_bias(const SamplingParams& sampling, int vocab_size) {
+  for (const auto& [token, bias] : sampling.logit_bias)
+    if (token >= vocab_size)
+      throw RequestError("logit_bias",
+                         fmt::format("logit_bias: token id {} is outside the vocabulary of {}",
+                                     token, vocab_size));
+}
+
 std::vector<TokenId> encode_text(std::string_view text, bool add_special_tokens,
                                  const ServedModel& model) {
   std::vector<TokenId> ids = model.tokenizer->encode_with_control(text);
@@ -75,6 +83,7 @@ ChatPlan prepare_chat(std::string_view body, const ServedModel& model,
   const JsonDocument document = parse_body(body);
   ChatBody read = read_chat_body(document.root(), model.defaults);
   check_model(read.options.model, served_name);
+  check_logit_bias(read.options.sampling, model.engine->info().vocab_size);
   const text::ChatEncoder& encoder = encoder_of(model);
   const text::ChatRequest chat = with_thinking(std::move(read.chat), read.switches, encoder);
   ChatPlan plan;
@@ -99,6 +108,7 @@ CompletionPlan prepare_completion(std::string_view body, const ServedModel& mode
   CompletionBody read = read_completion_body(document.root(), model.defaults);
   check_model(read.options.model, served_name);
   const ModelInfo& info = model.engine->info();
+  check_logit_bias(read.options.sampling, info.vocab_size);
   CompletionPlan plan;
   plan.options = std::move(read.options);
   plan.echo = read.echo;

@@ -7,7 +7,12 @@
 namespace nibble::api::openai {
 namespace {
 
-const GenerationDefaults kDefaults{0.6f, 0.9f, {}};
+const GenerationDefaults kDefaults = [] {
+  GenerationDefaults defaults;
+  defaults.sampling.temperature = 0.6f;
+  defaults.sampling.top_p = 0.9f;
+  return defaults;
+}();
 
 JsonDocument parse(const std::string& body) {
   Result<JsonDocument> document = JsonDocument::parse(body);
@@ -78,6 +83,41 @@ TEST(ChatRequest, EveryField) {
   EXPECT_EQ(body.switches.reasoning_effort, "high");
 }
 
+TEST(ChatRequest, SamplingFields) {
+  const auto read = [](const char* rest) { return read_chat(chat(rest)).options.sampling; };
+  const SamplingParams all = read(
+      R"("presence_penalty":-2,"frequency_penalty":0.5,"repetition_penalty":1.25,"top_k":40,"min_p":0.125,
+         "logit_bias":{"7":-100,"3":2.5,"7":1})");
+  EXPECT_EQ(all.presence_penalty, -2.0f);
+  EXPECT_EQ(all.frequency_penalty, 0.5f);
+  EXPECT_EQ(all.repetition_penalty, 1.25f);
+  EXPECT_EQ(all.top_k, 40);
+  EXPECT_EQ(all.min_p, 0.125f);
+  EXPECT_EQ(all.logit_bias, (std::vector<std::pair<TokenId, float>>{{3, 2.5f}, {7, 1.0f}}));
+  EXPECT_EQ(read(R"("top_k":-1)").top_k, 0);
+  const SamplingParams none = read("");
+  EXPECT_TRUE(none.top_k == 0 && none.min_p == 0.0f && none.repetition_penalty == 1.0f &&
+              none.presence_penalty == 0.0f && none.frequency_penalty == 0.0f &&
+              none.logit_bias.empty());
+}
+
+TEST(ChatRequest, SamplingDefaultsAreTheCheckpoints) {
+  GenerationDefaults defaults;
+  defaults.sampling.top_k = 20;
+  defaults.sampling.min_p = 0.05f;
+  defaults.sampling.repetition_penalty = 1.1f;
+  const auto read = [&](const char* rest) {
+    const JsonDocument document = parse(chat(rest));
+    return read_chat_body(document.root(), defaults).options.sampling;
+  };
+  EXPECT_EQ(read("").top_k, 20);
+  EXPECT_EQ(read("").min_p, 0.05f);
+  EXPECT_EQ(read("").repetition_penalty, 1.1f);
+  EXPECT_EQ(read(R"("top_k":0)").top_k, 0);
+  EXPECT_EQ(read(R"("min_p":0)").min_p, 0.0f);
+  EXPECT_EQ(read(R"("repetition_penalty":1)").repetition_penalty, 1.0f);
+}
+
 TEST(ChatRequest, ToolChoiceNoneHidesTheTools) {
   const std::string tools = R"("tools":[{"type":"function","function":{"name":"f"}}])";
   EXPECT_EQ(read_chat(chat(tools)).chat.tools.size(), 1u);
@@ -137,12 +177,24 @@ TEST(ChatRequest, RefusesByName) {
       {R"("n":2)", "n"},
       {R"("n":"1")", "n"},
       {R"("best_of":2)", "best_of"},
-      {R"("frequency_penalty":0.1)", "frequency_penalty"},
-      {R"("presence_penalty":-1)", "presence_penalty"},
-      {R"("repetition_penalty":1.1)", "repetition_penalty"},
-      {R"("logit_bias":{"1":5})", "logit_bias"},
-      {R"("top_k":40)", "top_k"},
-      {R"("min_p":0.1)", "min_p"},
+      {R"("frequency_penalty":2.1)", "frequency_penalty"},
+      {R"("frequency_penalty":"0")", "frequency_penalty"},
+      {R"("presence_penalty":-2.1)", "presence_penalty"},
+      {R"("repetition_penalty":0)", "repetition_penalty"},
+      {R"("repetition_penalty":1e-60)", "repetition_penalty"},
+      {R"("repetition_penalty":11)", "repetition_penalty"},
+      {R"("logit_bias":[])", "logit_bias"},
+      {R"("logit_bias":{"1":100.5})", "logit_bias"},
+      {R"("logit_bias":{"1":"NaN"})", "logit_bias"},
+      {R"("logit_bias":{"1":null})", "logit_bias"},
+      {R"("logit_bias":{"-1":5})", "logit_bias"},
+      {R"("logit_bias":{"1.5":5})", "logit_bias"},
+      {R"("logit_bias":{"":5})", "logit_bias"},
+      {R"("logit_bias":{"99999999999":5})", "logit_bias"},
+      {R"("top_k":-2)", "top_k"},
+      {R"("top_k":1.5)", "top_k"},
+      {R"("min_p":1.1)", "min_p"},
+      {R"("min_p":-0.1)", "min_p"},
       {R"("response_format":{"type":"json_object"})", "response_format"},
       {R"("response_format":{"type":"json_schema","json_schema":3})", "response_format"},
       {R"("response_format":"text")", "response_format"},

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
+#include <charconv>
 #include <limits>
+#include <map>
 #include <random>
 
 #include "api/errors.h"
@@ -15,13 +17,7 @@ namespace {
 constexpr NeutralField kNeutral[] = {
     {"n", "1"},
     {"best_of", "1"},
-    {"frequency_penalty", "0"},
-    {"presence_penalty", "0"},
-    {"repetition_penalty", "1"},
     {"length_penalty", "1"},
-    {"logit_bias", "{}"},
-    {"top_k", "0", "-1"},
-    {"min_p", "0"},
     {"typical_p", "1"},
     {"min_tokens", "0"},
     {"stop_token_ids", "[]"},
@@ -56,6 +52,47 @@ constexpr std::string_view kIgnored[] = {"user",
 std::uint64_t random_seed() {
   std::random_device device;
   return (static_cast<std::uint64_t>(device()) << 32) | device();
+}
+
+void read_number(Fields& body, const char* name, double low, double high, float& out) {
+  if (const auto value = body.number(name, low, high)) out = static_cast<float>(*value);
+}
+
+// Above 0 as a float, too.
+void read_positive(Fields& body, const char* name, double high, float& out) {
+  read_number(body, name, 0.0, high, out);
+  if (!(out > 0.0f))
+    throw RequestError(name, fmt::format("{}: expected a number above 0 and up to {}", name, high));
+}
+
+TokenId read_bias_token(std::string_view key) {
+  TokenId token = 0;
+  const auto parsed = std::from_chars(key.data(), key.data() + key.size(), token);
+  if (parsed.ec != std::errc() || parsed.ptr != key.data() + key.size() || token < 0)
+    throw RequestError("logit_bias",
+                       fmt::format("logit_bias: expected a token id as key, found \"{}\"",
+                                   key.size() <= 40 ? key : "(a long string)"));
+  return token;
+}
+
+std::vector<std::pair<TokenId, float>> read_logit_bias(Fields& body) {
+  const Json* object = body.object("logit_bias");
+  if (!object) return {};
+  if (object->items.size() > kMaxLogitBias)
+    throw RequestError("logit_bias", fmt::format("logit_bias: at most {} tokens, found {}",
+                                                 kMaxLogitBias, object->items.size()));
+  std::map<TokenId, float> biases;  // the last of equals counts
+  for (const Json& item : object->items) {
+    const TokenId token = read_bias_token(item.key);
+    const auto bias = item.is(Json::Kind::kNumber) ? item.number() : std::nullopt;
+    if (!bias || *bias < -100.0 || *bias > 100.0)
+      throw RequestError("logit_bias",
+                         fmt::format("logit_bias: token {}: expected a number from -100 to 100, "
+                                     "found {}",
+                                     token, item.raw.substr(0, 40)));
+    biases[token] = static_cast<float>(*bias);
+  }
+  return {biases.begin(), biases.end()};
 }
 
 void add_stop(std::vector<std::string>& stops, const Json& value, const std::string& path) {
@@ -97,23 +134,35 @@ void read_stream_options(Fields& body, CommonOptions& options) {
   fields.refuse_rest();
 }
 
+// What the request leaves open stays as it is in `sampling`.
+void read_penalties(Fields& body, SamplingParams& sampling) {
+  constexpr double kMost = 2.0;  // OpenAI's range
+  read_number(body, "presence_penalty", -kMost, kMost, sampling.presence_penalty);
+  read_number(body, "frequency_penalty", -kMost, kMost, sampling.frequency_penalty);
+  read_positive(body, "repetition_penalty", 10.0, sampling.repetition_penalty);
+}
+
+SamplingParams read_sampling(Fields& body, SamplingParams sampling) {
+  constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+  read_number(body, "temperature", 0.0, 2.0, sampling.temperature);
+  read_positive(body, "top_p", 1.0, sampling.top_p);
+  if (const auto top_k = body.integer("top_k", -1, std::numeric_limits<std::int32_t>::max()))
+    sampling.top_k = static_cast<int>(std::max<std::int64_t>(*top_k, 0));
+  read_number(body, "min_p", 0.0, 1.0, sampling.min_p);
+  read_penalties(body, sampling);
+  sampling.logit_bias = read_logit_bias(body);
+  const auto seed = body.integer("seed", -kAny - 1, kAny);
+  sampling.seed = seed ? static_cast<std::uint64_t>(*seed) : random_seed();
+  sampling.ignore_eos = body.boolean("ignore_eos").value_or(false);
+  return sampling;
+}
+
 }  // namespace
 
 CommonOptions read_common(Fields& body, const GenerationDefaults& defaults) {
   CommonOptions options;
   options.model = body.string("model").value_or("");
-  options.sampling.temperature =
-      static_cast<float>(body.number("temperature", 0.0, 2.0).value_or(defaults.temperature));
-  options.sampling.top_p = defaults.top_p;
-  if (const std::optional<double> top_p = body.number("top_p", 0.0, 1.0)) {
-    options.sampling.top_p = static_cast<float>(*top_p);
-    if (!(options.sampling.top_p > 0.0f))
-      throw RequestError("top_p", "top_p: expected a number above 0 and up to 1");
-  }
-  constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
-  const auto seed = body.integer("seed", -kAny - 1, kAny);
-  options.sampling.seed = seed ? static_cast<std::uint64_t>(*seed) : random_seed();
-  options.sampling.ignore_eos = body.boolean("ignore_eos").value_or(false);
+  options.sampling = read_sampling(body, defaults.sampling);
   options.stop = read_stop(body);
   options.stream = body.boolean("stream").value_or(false);
   read_stream_options(body, options);

@@ -11,6 +11,7 @@
 namespace nibble::api::openai {
 
 inline constexpr int kMaxLogprobs = 20;
+inline constexpr std::size_t kMaxLogitBias = 4096;
 inline constexpr std::size_t kMaxStops = 16;
 inline constexpr std::size_t kMaxStopBytes = 4096;
 
@@ -24,8 +25,8 @@ struct CommonOptions {
       false;  // return_tokens_as_token_ids: "token_id:N" in place of a token's text
 };
 
-// Reads model, temperature, top_p, seed, stop, stream, stream_options, ignore_eos, return_tokens_as_token_ids; checks the
-// neutral fields both endpoints know and skips those that cannot change the answer. Without a seed a random one is drawn.
+// Reads model, the sampling parameters (token ids of logit_bias are not held against the vocabulary here), stop, stream,
+// stream_options, return_tokens_as_token_ids; checks the neutral fields both endpoints know and skips those that cannot change the answer. Without a seed a random one is drawn.
 CommonOptions read_common(Fields& body, const GenerationDefaults& defaults);
 
 }  // namespace nibble::api::openai

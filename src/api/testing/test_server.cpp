@@ -30,7 +30,7 @@ std::unique_ptr<ServedModel> make_model(std::unique_ptr<Engine> engine, bool wit
   if (with_encoder)
     model->encoder = std::make_unique<text::ChatEncoder>(
         *model->tokenizer, text::find_encoder(kTinyFolder).profile.value());
-  model->defaults.temperature = 0.0f;
+  model->defaults.sampling.temperature = 0.0f;
   model->engine = std::move(engine);
   return model;
 }
