@@ -270,46 +270,60 @@ class Bench {
     measure(rms);
   }
 
-  ops::RowPool pool(ops::RowFormat format, int width, std::int64_t rows) {
-    ops::RowPool out{nullptr, format, width, 1, rows};
-    out.data = static_cast<std::byte*>(b_.allocate(DType::kU8, {out.bytes()}).data);
+  template <typename Pool>
+  Pool allocated(Pool pool) {
+    pool.data = static_cast<std::byte*>(b_.allocate(DType::kU8, {pool.bytes()}).data);
+    return pool;
+  }
+  // Rows, or pages of ratio `ratio`, stored from zeros.
+  ops::RowPool rows(ops::RowFormat format, int width, std::int64_t count) {
+    const ops::RowPool out = allocated(ops::RowPool{nullptr, format, width, 1, count});
+    fill(out);
     return out;
+  }
+  ops::PagedPool pages(ops::RowFormat format, int width, int context, int ratio) {
+    const ops::PagedPool out = allocated(
+        ops::PagedPool{nullptr, format, width, page_count(context), ops::kPageTokens / ratio});
+    fill({out.data, format, width, 1, out.pages * out.rows_per_page});
+    return out;
+  }
+  static std::int64_t page_count(int context) {
+    return (context + ops::kPageTokens - 1) / ops::kPageTokens;
+  }
+  void fill(const ops::RowPool& to) {
+    const auto count = static_cast<std::int32_t>(to.rows_per_slot);
+    const std::vector<TokenId> ids(static_cast<std::size_t>(count), 0);
+    const std::vector<ops::Segment> all{{0, count, 0, 0}};
+    b_.window_insert({{ids, all}, f32({count, to.width}), f32({to.width}), 1e-6f, {}, to, to});
   }
 
   // `n` rows that end a sequence of `context` tokens, all of its rows and entries filled.
   void attention(int n) {
     const int context = std::max(options_.context, n), start = context - n;
-    const ops::RowFormat rows = b_.numerics().kv_rows, index_rows = b_.numerics().index_rows;
-    const ops::RowPool window = pool(rows, kHd, kWindow + context);
-    const ops::RowPool csa = pool(rows, kHd, context / 4 + 1),
-                       hca = pool(rows, kHd, context / 128 + 1);
-    const ops::RowPool keys = pool(index_rows, kIndexWidth, context / 4 + 1);
+    const ops::RowFormat format = b_.numerics().kv_rows, index_format = b_.numerics().index_rows;
+    const ops::RowPool window = rows(format, kHd, kWindow + ops::kDraftSlack),
+                       step = rows(format, kHd, n);
+    const ops::PagedPool csa = pages(format, kHd, context, 4),
+                         hca = pages(format, kHd, context, 128),
+                         keys = pages(index_format, kIndexWidth, context, 4);
     std::vector<float> frequencies;
     for (int i = 0; i < kPairs; ++i)
       frequencies.push_back(std::pow(10000.0f, -static_cast<float>(i) / kPairs));
     const ops::RopeTable rope{b_.upload(std::span<const float>(frequencies), {kPairs}).f32(),
                               kPairs};
     const View kv_norm = f32({kHd}), key_norm = f32({kIndexWidth});
-    const auto fill = [&](const ops::RowPool& to, const View& norm) {
-      const auto count =
-          static_cast<std::int32_t>(std::min<std::int64_t>(to.rows_per_slot, context));
-      const std::vector<TokenId> ids(static_cast<std::size_t>(count), 0);
-      const std::vector<ops::Segment> all{{0, count, 0, 0}};
-      b_.window_insert({{ids, all}, f32({count, to.width}), norm, 1e-6f, rope, to});
-    };
-    fill(window, kv_norm);
-    fill(csa, kv_norm);
-    fill(hca, kv_norm);
-    fill(keys, key_norm);
-
     auto ids = std::make_shared<std::vector<TokenId>>(static_cast<std::size_t>(n), 0);
     auto segments =
         std::make_shared<std::vector<ops::Segment>>(std::vector<ops::Segment>{{0, n, 0, start}});
-    const ops::Batch batch{*ids, *segments};
+    auto table = std::make_shared<std::vector<std::int32_t>>();
+    for (std::int64_t page = page_count(context); page-- > 0;)
+      table->push_back(static_cast<std::int32_t>(page));
+    const ops::Batch batch{*ids, *segments, *table};
     const auto keep = [&](auto function) {  // the batch lives as long as the line
       return [=](int) {
         (void)ids;
         (void)segments;
+        (void)table;
         function();
       };
     };
@@ -322,10 +336,13 @@ class Bench {
     norm.run = keep([=, this] { b_.query_norm_rope({batch, q, 1e-6f, rope}); });
     measure(norm);
     Line insert{fmt::format("window_insert n={}", n)};
-    insert.bytes = static_cast<double>(row_bytes(rows, kHd)) * n;
+    insert.bytes = static_cast<double>(row_bytes(format, kHd)) * n;
     insert.flops = 3.0 * kHd * n;
     insert.per_step = 6;
-    insert.run = keep([=, this] { b_.window_insert({batch, kv, kv_norm, 1e-6f, rope, window}); });
+    insert.run = keep([=, this] {
+      b_.window_insert({batch, kv, kv_norm, 1e-6f, rope, step, window});
+      b_.window_commit({batch, step, window});
+    });
     measure(insert);
 
     compressor("compress CSA", n, batch, keep, 4, true, csa, kv_norm, rope, 3);
@@ -341,7 +358,7 @@ class Bench {
       window_keys += std::min<std::int64_t>(t + 1, kWindow);
     }
     Line select{fmt::format("index_select {} of {} n={}", kTopk, context / 4, n)};
-    select.bytes = static_cast<double>(row_bytes(index_rows, kIndexWidth)) * visible;
+    select.bytes = static_cast<double>(row_bytes(index_format, kIndexWidth)) * visible;
     select.flops = 2.0 * kIndexHeads * kIndexWidth * visible;
     select.per_step = 3;
     select.run = keep([=, this] {
@@ -350,16 +367,17 @@ class Bench {
     measure(select);
     select.run(0);
 
-    const auto attend = [&](const char* what, const ops::RowPool& entries, int ratio, bool chosen,
+    const auto attend = [&](const char* what, const ops::PagedPool& entries, int ratio, bool chosen,
                             double key_count, double per_step) {
       Line line{fmt::format("sparse_attention {} {} keys n={}", what,
                             static_cast<int>(key_count / n), n)};
-      line.bytes = static_cast<double>(row_bytes(rows, kHd)) * key_count;
+      line.bytes = static_cast<double>(row_bytes(format, kHd)) * key_count;
       line.flops = 4.0 * kHeads * kHd * key_count;
       line.per_step = per_step;
       line.run = keep([=, this] {
-        b_.sparse_attention({batch, q, window, kWindow, entries, ratio, chosen ? selected : View{},
-                             sink, 1.0f / std::sqrt(static_cast<float>(kHd)), rope, o});
+        b_.sparse_attention({batch, q, step, window, kWindow, entries, ratio,
+                             chosen ? selected : View{}, sink,
+                             1.0f / std::sqrt(static_cast<float>(kHd)), rope, o});
       });
       measure(line);
     };
@@ -370,12 +388,12 @@ class Bench {
 
   template <typename Keep>
   void compressor(const char* what, int n, const ops::Batch& batch, const Keep& keep, int ratio,
-                  bool overlap, const ops::RowPool& entries, const View& norm,
+                  bool overlap, const ops::PagedPool& entries, const View& norm,
                   const ops::RopeTable& rope, double per_step) {
     const int stored = entries.width * (overlap ? 2 : 1);
     ops::StatePool state;
     state.slots = 1;
-    state.ring = 2 * ratio + n;
+    state.ring = 2 * ratio + ops::kDraftSlack;
     state.width = stored;
     state.values = b_.allocate(DType::kF32, {state.ring, stored}).f32();
     state.gates = b_.allocate(DType::kF32, {state.ring, stored}).f32();

@@ -16,10 +16,13 @@ struct EngineOptions {
   DeviceKind device = DeviceKind::kAuto;
   Activations activations = Activations::kAuto;
   KvDtype kv_dtype = KvDtype::kAuto;
-  int threads = 0;          // CPU threads; 0: one per core this process may use
-  int max_model_len = 0;    // tokens per sequence; 0: the config's max_position_embeddings
-  int max_waiting = 256;    // requests that may wait; one more is refused with kResourceExhausted
-  int max_num_seqs = 8;     // sequences that run together; each has memory for max_model_len tokens
+  int threads = 0;        // CPU threads; 0: one per core this process may use
+  int max_model_len = 0;  // tokens per sequence; 0: the config's max_position_embeddings
+  int max_waiting = 256;  // requests that may wait; one more is refused with kResourceExhausted
+  int max_num_seqs = 8;   // sequences that run together
+  // Tokens that all sequences together, and the prefixes kept for later ones, have cache pages for;
+  // 0: max_model_len for each of max_num_seqs.
+  int max_total_tokens = 0;
   int prefill_chunk = 256;  // prompt tokens per step, of all sequences together
   bool draft = true;        // use the checkpoint's MTP block where there is one
 };
@@ -39,6 +42,7 @@ struct ModelInfo {
   int vocab_size = 0;
   int max_model_len = 0;  // tokens
   int max_num_seqs = 0;   // sequences that run together
+  int cache_tokens = 0;   // that all of them together have cache pages for
   TokenId bos_token = 0;
   TokenId eos_token = 0;
   std::int64_t weight_bytes = 0;

@@ -18,7 +18,7 @@ constexpr ForeignFlag kForeign[] = {
     {"--pipeline-parallel-size,--pp,--pp-size", true, "this version serves from one CPU"},
     {"--data-parallel-size,--dp,--dp-size", true, "this version serves from one CPU"},
     {"--gpu-memory-utilization,--mem-fraction-static", true,
-     "memory is what the model and --max-model-len need"},
+     "memory is what the model, --max-total-tokens and --max-num-seqs need"},
     {"--max-num-batched-tokens,--chunked-prefill-size", true,
      "the prompt's chunk is chosen by the server"},
     {"--dtype", true, "formats are read from the tensors; see --activations and --kv-dtype"},

@@ -48,12 +48,11 @@ void log_model(const api::ServedModel& model) {
                  format, row.count, static_cast<double>(row.bytes) / 1e6, row.kernel, kernel,
                  row.unit);
   spdlog::info(
-      "{}: {:.1f} MB of weights, {:.1f} MB of cache for {} sequences of {} tokens; {}; activations "
-      "{}, cached rows "
-      "{}; {}",
+      "{}: {:.1f} MB of weights, {:.1f} MB of cache for {} tokens in {} sequences of up to {}; {}; "
+      "activations {}, cached rows {}; {}",
       info.name, static_cast<double>(info.weight_bytes) / 1e6,
-      static_cast<double>(info.cache_bytes) / 1e6, info.max_num_seqs, info.max_model_len,
-      info.device, info.activations, info.kv_dtype,
+      static_cast<double>(info.cache_bytes) / 1e6, info.cache_tokens, info.max_num_seqs,
+      info.max_model_len, info.device, info.activations, info.kv_dtype,
       info.drafting ? "drafting one token ahead" : "no drafting");
   for (const auto* notes : {&info.notes, &model.defaults.notes})
     for (const std::string& note : *notes) spdlog::info("note: {}", note);

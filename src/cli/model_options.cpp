@@ -49,10 +49,14 @@ void add_model_options(CLI::App& command, ModelOptions& model, std::string& log_
   command.add_option("--threads", engine.threads, "CPU threads (default: one a core)")
       ->check(CLI::Range(1, 1024));
   command
-      .add_option(
-          "--max-num-seqs,--max-running-requests", engine.max_num_seqs,
-          "sequences that run together (serve: 8); each has cache memory for a whole context")
+      .add_option("--max-num-seqs,--max-running-requests", engine.max_num_seqs,
+                  "sequences that run together (serve: 8, run: 1)")
       ->check(CLI::Range(1, 256));
+  command
+      .add_option("--max-total-tokens", engine.max_total_tokens,
+                  "tokens that all sequences together have cache memory for (default: a whole "
+                  "context for each of --max-num-seqs)")
+      ->check(CLI::Range(1, 1 << 30));
   command
       .add_option("--max-model-len,--context-length", engine.max_model_len,
                   "tokens a sequence may have, prompt and answer")

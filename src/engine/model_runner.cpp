@@ -9,11 +9,49 @@
 #include "checkpoint/weight_binder.h"
 #include "engine/backend_choice.h"
 #include "nibble/status.h"
+#include "sample/sampler.h"
 
 namespace nibble::engine {
 namespace {
 
-constexpr int kMaxDraftRows = 8;  // rows a verification may bring beyond the prefill chunk's bound
+constexpr int kMaxDraft = 4;  // tokens that the MTP block proposes at once
+constexpr int kMaxDraftRows =
+    8;  // rows a sequence that decodes may bring beyond the prefill chunk's bound
+static_assert(kMaxDraft <= ops::kDraftSlack && kMaxDraft < kMaxDraftRows);
+
+int page_count(std::int64_t tokens) {
+  return static_cast<int>((tokens + ops::kPageTokens - 1) / ops::kPageTokens);
+}
+
+// Tokens a sequence may have.
+int model_len(const EngineOptions& options, const model::ModelConfig& config,
+              const std::string& config_path) {
+  if (options.max_model_len > config.max_positions)
+    throw Error(ExitCode::kUsage,
+                fmt::format("--max-model-len {}: {} allows at most {}", options.max_model_len,
+                            config_path, config.max_positions));
+  if (options.max_total_tokens == 0)
+    return options.max_model_len > 0 ? options.max_model_len : config.max_positions;
+  if (options.max_model_len > options.max_total_tokens)
+    throw Error(ExitCode::kUsage,
+                fmt::format("--max-total-tokens {}: a sequence of --max-model-len {} does not fit",
+                            options.max_total_tokens, options.max_model_len));
+  return options.max_model_len > 0 ? options.max_model_len
+                                   : std::min(config.max_positions, options.max_total_tokens);
+}
+
+kv::CacheSpec cache_spec(const model::ModelConfig& config, const CacheLimits& limits, bool mtp) {
+  kv::CacheSpec spec;
+  spec.slots = limits.slots;
+  spec.pages = limits.pages;
+  spec.window = config.sliding_window;
+  spec.head_dim = config.head_dim;
+  spec.index_head_dim = config.index_head_dim;
+  spec.ratios.assign(config.compress_ratios.begin(),
+                     config.compress_ratios.begin() + config.num_layers);
+  if (mtp) spec.ratios.push_back(0);
+  return spec;
+}
 
 const char* kv_name(ops::RowFormat format) {
   switch (format) {
@@ -49,13 +87,7 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
   const model::ModelConfig config = model::ModelConfig::load(files.folder());
   std::unique_ptr<ModelRunner> runner(new ModelRunner);
   ModelInfo& info = runner->info_;
-  info.max_model_len = config.max_positions;
-  if (options.max_model_len > config.max_positions)
-    throw Error(ExitCode::kUsage,
-                fmt::format("--max-model-len {}: {} allows at most {}", options.max_model_len,
-                            files.config_path(), config.max_positions));
-  if (options.max_model_len > 0) info.max_model_len = options.max_model_len;
-  runner->max_step_rows_ = std::max(options.prefill_chunk, kMaxDraftRows);
+  info.max_model_len = model_len(options, config, files.config_path());
 
   const DeviceKind device = resolve_device(options.device);
   const ops::Numerics numerics = numerics_for(options, device, config);
@@ -87,27 +119,25 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
     info.notes.insert(info.notes.end(), notes.begin(), notes.end());
   info.fingerprint = fingerprint(info);
 
-  kv::CacheSpec spec;
-  spec.slots = slots;
-  spec.max_len = info.max_model_len;
-  spec.max_step_rows = runner->max_step_rows_;
-  spec.window = config.sliding_window;
-  spec.head_dim = config.head_dim;
-  spec.index_head_dim = config.index_head_dim;
-  spec.ratios.assign(config.compress_ratios.begin(),
-                     config.compress_ratios.begin() + config.num_layers);
-  if (weights.mtp) spec.ratios.push_back(0);
-  runner->cache_ = std::make_unique<kv::Cache>(*runner->backend_, spec);
+  CacheLimits& limits = runner->limits_;
+  limits.slots = slots;
+  limits.pages = options.max_total_tokens > 0 ? page_count(options.max_total_tokens)
+                                              : slots * page_count(info.max_model_len);
+  limits.max_step_rows =
+      std::max(options.prefill_chunk, kMaxDraftRows) + kMaxDraftRows * (slots - 1);
+  limits.max_draft = info.drafting ? kMaxDraft : 0;
+  runner->cache_ = std::make_unique<kv::Cache>(*runner->backend_,
+                                               cache_spec(config, limits, weights.mtp.has_value()));
   info.cache_bytes = runner->cache_->bytes();
   info.max_num_seqs = slots;
-  runner->model_ =
-      std::make_unique<model::DeepseekV4>(*runner->backend_, config, std::move(weights),
-                                          static_cast<std::int64_t>(runner->max_step_rows_) +
-                                              std::int64_t{kMaxDraftRows} * (slots - 1));
+  info.cache_tokens = limits.pages * ops::kPageTokens;
+  runner->model_ = std::make_unique<model::DeepseekV4>(*runner->backend_, config,
+                                                       std::move(weights), limits.max_step_rows);
   // Ready means that a real forward pass has run.
   const TokenId ids[] = {config.bos_token};
   const ops::Segment segments[] = {{0, 1, 0, 0}};
-  runner->forward({ids, segments});
+  const std::int32_t pages[] = {0};
+  runner->forward({ids, segments, pages});
   const std::span<const float> logits = runner->logits(0, 1);
   if (std::any_of(logits.begin(), logits.end(), [](float x) { return !(x == x); }))
     throw CheckpointError(fmt::format("{}: the first forward pass gives NaN", dir.string()));
@@ -129,13 +159,81 @@ std::span<const float> ModelRunner::logits(std::int64_t begin, std::int64_t coun
   return to_host(model_->logits(begin, count));
 }
 
-void ModelRunner::forward_drafter(const ops::Batch& batch, std::int64_t begin) {
-  model_->forward_mtp(batch, *cache_,
-                      model_->streams(begin + batch.rows()).rows(begin, batch.rows()));
+std::vector<Result<GeneratedToken>> ModelRunner::draw(std::span<const DrawRow> rows) {
+  std::vector<std::int32_t> indices;
+  for (const DrawRow& row : rows) indices.push_back(row.row);
+  const std::span<const float> all = to_host(model_->logits(indices));
+  const auto vocab = static_cast<std::size_t>(info_.vocab_size);
+  std::vector<Result<GeneratedToken>> out;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    out.push_back(sample::draw(all.subspan(i * vocab, vocab), rows[i].draw));
+  return out;
 }
 
-std::span<const float> ModelRunner::drafter_logits(std::int64_t begin, std::int64_t count) {
-  return to_host(model_->mtp_logits(begin, count));
+std::vector<GeneratedToken> ModelRunner::score(std::int32_t begin, std::span<const TokenId> tokens,
+                                               int alternatives) {
+  const std::span<const float> all = logits(begin, static_cast<std::int64_t>(tokens.size()));
+  const auto vocab = static_cast<std::size_t>(info_.vocab_size);
+  std::vector<GeneratedToken> out;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    sample::Logprobs found =
+        sample::logprobs(all.subspan(i * vocab, vocab), tokens[i], alternatives);
+    out.push_back({tokens[i], found.chosen, std::move(found.top)});
+  }
+  return out;
+}
+
+// The block's row at position t has the token at t + 1 and proposes the one at t + 2. What it writes past the last known token
+// is written again when the tokens there are known: a step covers them before anyone reads that far.
+std::vector<TokenId> ModelRunner::draft(const ops::Batch& batch, std::span<const DraftRow> rows,
+                                        int depth) {
+  NIBBLE_CHECK(depth >= 0 && depth <= limits_.max_draft, "depth {} of {}", depth,
+               limits_.max_draft);
+  model_->forward_mtp(batch, *cache_, model_->streams(batch.rows()));
+  const std::size_t count = rows.size(), each = static_cast<std::size_t>(depth);
+  std::vector<TokenId> proposed(count * each);
+  if (proposed.empty()) return proposed;
+  std::vector<std::int32_t> indices;
+  std::vector<ops::Segment> segments;
+  for (const DraftRow& row : rows) {
+    ops::Segment segment = batch.segments[static_cast<std::size_t>(row.segment)];
+    segment.position += row.row - segment.first_row;
+    segment.first_row = static_cast<std::int32_t>(segments.size());
+    segment.rows = 1;
+    segments.push_back(segment);
+    indices.push_back(row.row);
+  }
+  tensor::View streams = model_->mtp_streams(indices);
+  for (std::size_t step = 0;; ++step) {
+    const std::vector<TokenId> tokens = best(model_->mtp_logits(streams));
+    for (std::size_t i = 0; i < count; ++i) proposed[i * each + step] = tokens[i];
+    if (step + 1 == each) return proposed;
+    for (ops::Segment& segment : segments) ++segment.position;
+    model_->forward_mtp({tokens, segments, batch.pages}, *cache_, streams);
+    streams = model_->mtp_streams(static_cast<std::int64_t>(count));
+  }
+}
+
+std::vector<TokenId> ModelRunner::best(const tensor::View& logits) {
+  const std::span<const float> all = to_host(logits);
+  const auto vocab = static_cast<std::ptrdiff_t>(info_.vocab_size);
+  std::vector<TokenId> out;
+  for (auto row = all.begin(); row != all.end(); row += vocab)
+    out.push_back(static_cast<TokenId>(std::max_element(row, row + vocab) - row));
+  return out;
+}
+
+std::vector<std::byte> ModelRunner::save(int slot, int position, std::int32_t page) {
+  return cache_->save(slot, position, page);
+}
+
+void ModelRunner::restore(int slot, int position, std::int32_t page,
+                          std::span<const std::byte> bytes) {
+  cache_->restore(slot, position, page, bytes);
+}
+
+std::int64_t ModelRunner::saved_bytes(int position) const {
+  return cache_->saved_bytes(position);
 }
 
 }  // namespace nibble::engine

@@ -1,4 +1,4 @@
-// A loaded model and its memory: runs one forward step of the target and of the drafter.
+// A loaded model and its memory: runs steps of the target and of the drafter, and draws from them on the host.
 #pragma once
 
 #include <functional>
@@ -7,42 +7,47 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "engine/step_model.h"
 #include "model/deepseek_v4/model.h"
-#include "nibble/engine.h"
 
 namespace nibble::engine {
 
 // One thread at a time (the scheduler's).
-class ModelRunner {
+class ModelRunner : public StepModel {
  public:
   // Reads and checks the checkpoint, allocates caches for `slots` sequences, and runs one forward
   // pass. Throws Error or CheckpointError. progress may be null.
   static std::unique_ptr<ModelRunner> load(const EngineOptions& options, int slots,
                                            const std::function<void(double)>& progress);
 
-  const ModelInfo& info() const { return info_; }
-  bool drafts() const { return info_.drafting; }
-  int max_step_rows() const { return max_step_rows_; }
+  const ModelInfo& info() const override { return info_; }
+  const CacheLimits& limits() const override { return limits_; }
+  void forward(const ops::Batch& batch) override;
+  std::vector<Result<GeneratedToken>> draw(std::span<const DrawRow> rows) override;
+  std::vector<GeneratedToken> score(std::int32_t begin, std::span<const TokenId> tokens,
+                                    int alternatives) override;
+  std::vector<TokenId> draft(const ops::Batch& batch, std::span<const DraftRow> rows,
+                             int depth) override;
+  std::vector<std::byte> save(int slot, int position, std::int32_t page) override;
+  void restore(int slot, int position, std::int32_t page,
+               std::span<const std::byte> bytes) override;
+  std::int64_t saved_bytes(int position) const override;
+
+  // For what looks into a run.
   model::DeepseekV4& model() { return *model_; }
-  ops::Backend& backend() { return *backend_; }  // for what looks into a run
-  const kv::Cache& cache() const { return *cache_; }
-
-  // Target step; then logits of any of its rows, on the host, valid until the next call of this
-  // object.
-  void forward(const ops::Batch& batch);
-  std::span<const float> logits(std::int64_t begin, std::int64_t count);  // [count, V]
-
-  // Drafter step over rows [begin, begin + batch.rows()) of the last target step: batch.ids are the
-  // tokens that follow them. Then logits of its rows, as above.
-  void forward_drafter(const ops::Batch& batch, std::int64_t begin);
-  std::span<const float> drafter_logits(std::int64_t begin, std::int64_t count);  // [count, V]
+  ops::Backend& backend() { return *backend_; }
+  kv::Cache& cache() { return *cache_; }
+  // Logits [count, V] of rows of the last forward(), on the host, valid until the next call of this object.
+  std::span<const float> logits(std::int64_t begin, std::int64_t count);
 
  private:
   ModelRunner() = default;
   std::span<const float> to_host(const tensor::View& logits);
+  // The most likely token of each row.
+  std::vector<TokenId> best(const tensor::View& logits);
 
   ModelInfo info_;
-  int max_step_rows_ = 0;
+  CacheLimits limits_;
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<ops::Backend> backend_;
   std::unique_ptr<model::DeepseekV4> model_;

@@ -1,5 +1,7 @@
 #include "kv/cache.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace nibble::kv {
@@ -7,9 +9,10 @@ namespace {
 
 using tensor::DType;
 
-ops::RowPool row_pool(ops::Backend& backend, ops::RowFormat format, int width, std::int64_t slots,
-                      std::int64_t rows) {
-  ops::RowPool pool{nullptr, format, width, slots, rows};
+constexpr std::int64_t kFloatBytes = sizeof(float);
+
+template <typename Pool>
+Pool allocated(ops::Backend& backend, Pool pool) {
   pool.data = static_cast<std::byte*>(backend.allocate(DType::kU8, {pool.bytes()}).data);
   return pool;
 }
@@ -28,36 +31,75 @@ bool overlaps(int ratio) {
 LayerCache layer_cache(ops::Backend& backend, const CacheSpec& spec, int ratio) {
   const ops::Numerics& numerics = backend.numerics();
   LayerCache layer;
-  layer.window = row_pool(backend, numerics.kv_rows, spec.head_dim, spec.slots,
-                          spec.window + spec.max_step_rows);
+  layer.ratio = ratio;
+  layer.window = allocated(backend, ops::RowPool{nullptr, numerics.kv_rows, spec.head_dim,
+                                                 spec.slots, spec.window + ops::kDraftSlack});
   if (ratio == 0) return layer;
-  const std::int64_t entries = (spec.max_len + ratio - 1) / ratio;
+  NIBBLE_CHECK(ops::kPageTokens % ratio == 0, "ratio {}", ratio);
+  const auto paged = [&](ops::RowFormat format, int width) {
+    return allocated(backend,
+                     ops::PagedPool{nullptr, format, width, spec.pages, ops::kPageTokens / ratio});
+  };
   const int halves = overlaps(ratio) ? 2 : 1;
-  const std::int64_t ring = halves * ratio + spec.max_step_rows;
-  layer.entries = row_pool(backend, numerics.kv_rows, spec.head_dim, spec.slots, entries);
+  const std::int64_t ring = halves * ratio + ops::kDraftSlack;
+  layer.entries = paged(numerics.kv_rows, spec.head_dim);
   layer.state = state_pool(backend, halves * spec.head_dim, spec.slots, ring);
   if (overlaps(ratio)) {
-    layer.index_keys =
-        row_pool(backend, numerics.index_rows, spec.index_head_dim, spec.slots, entries);
+    layer.index_keys = paged(numerics.index_rows, spec.index_head_dim);
     layer.index_state = state_pool(backend, halves * spec.index_head_dim, spec.slots, ring);
   }
   return layer;
+}
+
+// --- what is live ---
+
+// Neighbours become one range.
+void add(std::vector<ops::ByteRange>& out, std::byte* data, std::int64_t bytes) {
+  if (bytes == 0) return;
+  if (!out.empty() && out.back().data + out.back().bytes == data)
+    out.back().bytes += bytes;
+  else
+    out.push_back({data, bytes});
+}
+
+void add_window(std::vector<ops::ByteRange>& out, const ops::RowPool& pool, int window, int slot,
+                int position) {
+  const std::int64_t bytes = ops::row_bytes(pool.format, pool.width);
+  for (int p = std::max(0, position - window); p < position; ++p)
+    add(out, pool.row(slot, p), bytes);
+}
+
+// The tokens of the open window, and where windows overlap the first halves of those of the window before it.
+void add_state(std::vector<ops::ByteRange>& out, const ops::StatePool& pool, int ratio, int slot,
+               int position) {
+  const int open = position / ratio * ratio;
+  const int before = overlaps(ratio) ? std::max(0, open - ratio) : open;
+  for (float* data : {pool.values, pool.gates})
+    for (int p = before; p < position; ++p)
+      add(out, reinterpret_cast<std::byte*>(data + pool.offset(slot, p)),
+          (p < open ? pool.width / 2 : pool.width) * kFloatBytes);
+}
+
+void add_open_page(std::vector<ops::ByteRange>& out, const ops::PagedPool& pool, int ratio,
+                   int position, std::int32_t page) {
+  const std::int64_t rows = position % ops::kPageTokens / ratio;
+  if (rows > 0) add(out, pool.row(page, 0), rows * ops::row_bytes(pool.format, pool.width));
 }
 
 }  // namespace
 
 std::int64_t LayerCache::bytes() const {
   std::int64_t total = 0;
-  for (const ops::RowPool* pool : {&window, &entries, &index_keys})
-    if (!pool->empty()) total += pool->bytes();
-  for (const ops::StatePool* pool : {&state, &index_state})
-    if (!pool->empty()) total += pool->bytes();
+  const auto count = [&](const auto&... pools) {
+    ((total += pools.empty() ? 0 : pools.bytes()), ...);
+  };
+  count(window, entries, state, index_keys, index_state);
   return total;
 }
 
-Cache::Cache(ops::Backend& backend, const CacheSpec& spec) : spec_(spec) {
-  NIBBLE_CHECK(spec.slots > 0 && spec.max_len > 0 && spec.max_step_rows > 0,
-               "slots {} max_len {} step {}", spec.slots, spec.max_len, spec.max_step_rows);
+Cache::Cache(ops::Backend& backend, const CacheSpec& spec) : backend_(backend), spec_(spec) {
+  NIBBLE_CHECK(spec.slots > 0 && spec.pages > 0 && spec.window > 0, "slots {} pages {} window {}",
+               spec.slots, spec.pages, spec.window);
   for (const int ratio : spec.ratios) layers_.push_back(layer_cache(backend, spec, ratio));
 }
 
@@ -65,6 +107,39 @@ std::int64_t Cache::bytes() const {
   std::int64_t total = 0;
   for (const LayerCache& layer : layers_) total += layer.bytes();
   return total;
+}
+
+std::vector<ops::ByteRange> Cache::live_ranges(int slot, int position, std::int32_t page) const {
+  NIBBLE_CHECK(slot >= 0 && slot < spec_.slots && position >= 0, "slot {} of {}, position {}", slot,
+               spec_.slots, position);
+  NIBBLE_CHECK(position % ops::kPageTokens == 0 || (page >= 0 && page < spec_.pages),
+               "page {} of {}", page, spec_.pages);
+  std::vector<ops::ByteRange> out;
+  for (const LayerCache& layer : layers_) {
+    add_window(out, layer.window, spec_.window, slot, position);
+    if (layer.ratio == 0) continue;
+    add_state(out, layer.state, layer.ratio, slot, position);
+    add_open_page(out, layer.entries, layer.ratio, position, page);
+    if (layer.index_keys.empty()) continue;
+    add_state(out, layer.index_state, layer.ratio, slot, position);
+    add_open_page(out, layer.index_keys, layer.ratio, position, page);
+  }
+  return out;
+}
+
+std::vector<std::byte> Cache::save(int slot, int position, std::int32_t page) const {
+  const std::vector<ops::ByteRange> ranges = live_ranges(slot, position, page);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(ops::total_bytes(ranges)));
+  backend_.save_ranges(ranges, bytes);
+  return bytes;
+}
+
+void Cache::restore(int slot, int position, std::int32_t page, std::span<const std::byte> bytes) {
+  backend_.load_ranges(live_ranges(slot, position, page), bytes);
+}
+
+std::int64_t Cache::saved_bytes(int position) const {
+  return ops::total_bytes(live_ranges(0, position, 0));
 }
 
 }  // namespace nibble::kv

@@ -18,20 +18,31 @@ struct QueryNormRopeArgs {
   RopeTable rope;
 };
 
-// row = rope(rms_norm(kv[n]) * norm) at the row's position into the window ring. Release: bf16
-// after the norm and after the rotation; then whatever the row format rounds.
+// row = rope(rms_norm(kv[n]) * norm) at the row's position, to row n of the step's rows; and into the window ring where that
+// overwrites nothing the step still reads: rows of segments that fit_ring(). Release: bf16 after the norm and after the
+// rotation; then whatever the row format rounds.
 struct WindowInsertArgs {
   Batch batch;
   tensor::View kv;    // [n, hd]
   tensor::View norm;  // [hd] F32
   float eps = 0.0f;
   RopeTable rope;
-  RowPool window;
+  RowPool step;    // out: 1 slot of at least n rows
+  RowPool window;  // out; the format and width of `step`
+};
+
+// After the step's attention: the last rows of segments that do not fit_ring(), from the step's rows into the window ring.
+// Does nothing, and launches nothing, when all fit.
+struct WindowCommitArgs {
+  Batch batch;
+  RowPool step;
+  RowPool window;  // out
 };
 
 // Feeds tokens to a compressor and writes each entry that they close (3.5 ratio 128; 3.6 ratio 4,
 // overlapping).
-//   Gates are stored with ape[position mod ratio] added. Entry w closes with the token at position
+//   Positions of this step come from `values` and `gates`, earlier ones from the state ring, which has the step's last rows
+//   afterwards. Gates are stored with ape[position mod ratio] added. Entry w closes with the token at position
 //   ratio * w + ratio - 1:
 //     e[d] = sum_j softmax_j(z_j[d]) c_j[d]
 //   over the tokens of window w (not overlapping), or over the first halves of window w - 1 and the
@@ -42,7 +53,7 @@ struct WindowInsertArgs {
 struct CompressArgs {
   Batch batch;
   tensor::View values;  // [n, W] F32: wkv x; W = width, or 2 * width when overlapping
-  tensor::View gates;   // [n, W] F32: wgate x, without ape
+  tensor::View gates;   // in, destroyed [n, W] F32: wgate x, without ape
   tensor::View ape;     // [ratio, W] F32
   tensor::View norm;    // [width] F32
   float eps = 0.0f;
@@ -50,7 +61,7 @@ struct CompressArgs {
   int ratio = 0;
   bool overlap = false;
   StatePool state;
-  RowPool entries;  // width channels
+  PagedPool entries;  // width channels
 };
 
 // The lightning indexer's choice (3.7): score(t, w) = sum_h weights[t][h] * relu(q[t][h] . key[w])
@@ -66,7 +77,7 @@ struct IndexSelectArgs {
   tensor::View weights;  // [n, Hi]
   RopeTable rope;
   int ratio = 0;
-  RowPool keys;
+  PagedPool keys;
   int topk = 0;
   tensor::View selected;  // out I32 [n, topk]: ascending entry ids, -1 after the last
 };
@@ -80,16 +91,24 @@ struct IndexSelectArgs {
 // denominator is not), o to bf16, and again after unrotation.
 struct SparseAttentionArgs {
   Batch batch;
-  tensor::View q;  // [n, H, hd], rotated
-  RowPool window_rows;
+  tensor::View q;         // [n, H, hd], rotated
+  RowPool step;           // rows of this step's positions (window_insert)
+  RowPool window_rows;    // of earlier ones; at least window + kDraftSlack a slot
   int window = 0;         // keys, the query's own included
-  RowPool entries;        // may be empty: sliding attention only
+  PagedPool entries;      // may be empty: sliding attention only
   int ratio = 0;          // of the entries
-  tensor::View selected;  // I32 [n, topk] or empty
+  tensor::View selected;  // I32 [n, topk], visible entries; or empty
   tensor::View sink;      // [H] F32
   float scale = 0.0f;     // hd^-0.5
   RopeTable rope;
   tensor::View o;  // out [n, H, hd]
+
+  // Where a position that the segment's queries see is stored.
+  const std::byte* window_row(const Segment& segment, std::int64_t position) const {
+    return position >= segment.position
+               ? step.row(0, segment.first_row + position - segment.position)
+               : window_rows.row(segment.slot, position);
+  }
 };
 
 }  // namespace nibble::ops

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ops/attention.h"
+#include "ops/copy.h"
 #include "ops/embed.h"
 #include "ops/hyper_connection.h"
 #include "ops/linear.h"
@@ -59,7 +60,17 @@ class Backend {
   // Copies a F32 or I32 view to the host; all earlier ops have finished when it returns.
   virtual void download(const tensor::View& view, std::span<std::byte> host) = 0;
 
+  // Copies the ranges to the host, one after the other; all earlier ops have finished when it returns. And back: later ops see
+  // the bytes. host.size() is the sum of the ranges' bytes.
+  virtual void save_ranges(std::span<const ByteRange> ranges, std::span<std::byte> host) = 0;
+  virtual void load_ranges(std::span<const ByteRange> ranges, std::span<const std::byte> host) = 0;
+
+  // Names the batch of the ops that follow, which take it or parts of it: what they need of it goes to a device once. The batch
+  // lives until the next call.
+  virtual void begin_step(const Batch& batch) = 0;
+
   virtual void embed(const EmbedArgs& args) = 0;
+  virtual void gather_rows(const GatherRowsArgs& args) = 0;
   virtual void rms_norm(const RmsNormArgs& args) = 0;
   virtual void linear(const LinearArgs& args) = 0;
   virtual void grouped_linear(const GroupedLinearArgs& args) = 0;
@@ -69,6 +80,7 @@ class Backend {
   virtual void stream_add(const StreamAddArgs& args) = 0;
   virtual void query_norm_rope(const QueryNormRopeArgs& args) = 0;
   virtual void window_insert(const WindowInsertArgs& args) = 0;
+  virtual void window_commit(const WindowCommitArgs& args) = 0;
   virtual void compress(const CompressArgs& args) = 0;
   virtual void index_select(const IndexSelectArgs& args) = 0;
   virtual void sparse_attention(const SparseAttentionArgs& args) = 0;

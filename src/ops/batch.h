@@ -30,6 +30,9 @@ struct Batch {
   std::span<const std::int32_t> pages = {};
 
   std::int64_t rows() const { return static_cast<std::int64_t>(ids.size()); }
+  std::span<const std::int32_t> pages_of(const Segment& segment) const {
+    return pages.subspan(static_cast<std::size_t>(segment.first_page));
+  }
 };
 
 }  // namespace nibble::ops

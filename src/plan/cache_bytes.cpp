@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "ops/row_pool.h"
 
 namespace nibble::plan {
 namespace {
@@ -63,7 +62,8 @@ SequenceBytes sequence_bytes(const model::ModelConfig& c, const RowSizes& rows,
   out.open_state = n.csa * (8 + layout.ring_slack) * 2 * (hd + di) * kF32Pair +
                    n.hca * (128 + layout.ring_slack) * hd * kF32Pair;
   // At a page's end HCA windows are closed and CSA needs the last window's first halves only (3.8).
-  out.snapshot = n.all() * c.sliding_window * rows.row + n.csa * 4 * (hd + di) * kF32Pair;
+  out.snapshot =
+      (n.all() + draft_stages) * c.sliding_window * rows.row + n.csa * 4 * (hd + di) * kF32Pair;
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include "model/config.h"
 #include "nibble/types.h"
 #include "ops/numerics.h"
+#include "ops/row_pool.h"
 
 namespace nibble::plan {
 
@@ -32,16 +33,14 @@ struct CacheLayout {
   std::int64_t page_tokens = 1;  // compressed rows come in whole pages
   std::int64_t ring_slack = 0;   // rows that rings are longer than the window or ratio
 };
-inline constexpr CacheLayout kGpuLayout{256,
-                                        8};  // design: pages of 256 tokens, drafts of up to 8 rows
-inline constexpr CacheLayout kHostLayout{1, 256};  // kv::Cache of this version: a step's rows
+inline constexpr CacheLayout kCacheLayout{ops::kPageTokens, ops::kDraftSlack};  // kv::Cache
 
 struct SequenceBytes {
   std::int64_t entries = 0;     // compressed rows and index keys
   std::int64_t windows = 0;     // window rows of the backbone
   std::int64_t open_state = 0;  // compressors: fp32 values and gates of tokens not yet pooled
   std::int64_t draft = 0;       // window rows of the drafter's stages
-  std::int64_t snapshot = 0;    // of windows and of what the next window needs, at a page's end
+  std::int64_t snapshot = 0;    // what kv::Cache::save() takes at the end of a page
 };
 
 SequenceBytes sequence_bytes(const model::ModelConfig& config, const RowSizes& rows,

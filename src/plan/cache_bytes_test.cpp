@@ -72,7 +72,7 @@ TEST(CacheBytes, PagesRoundTheContextUp) {
   const auto flash = config("DeepSeek-V4-Flash");
   const RowSizes rows = row_sizes(flash, KvDtype::kFp8);
   const auto entries = [&](std::int64_t context) {
-    return sequence_bytes(flash, rows, kGpuLayout, context, 0).entries;
+    return sequence_bytes(flash, rows, kCacheLayout, context, 0).entries;
   };
   // A page of 256 tokens: 64 rows and keys a CSA layer, 2 rows an HCA layer.
   EXPECT_EQ(entries(1), 21 * 64 * (584 + 68) + 20 * 2 * 584);
@@ -80,8 +80,8 @@ TEST(CacheBytes, PagesRoundTheContextUp) {
   EXPECT_EQ(entries(257), 2 * entries(1));
 }
 
-// On a host the plan is about kv::Cache itself.
-TEST(CacheBytes, TheHostLayoutIsTheCacheOfThisVersion) {
+// The plan is about kv::Cache itself.
+TEST(CacheBytes, ASequenceTakesWhatTheCacheAllocates) {
   model::ModelConfig c = config("DeepSeek-V4-Flash");
   c.compress_ratios = {0, 4, 128, 4, 128, 4, 0};
   c.num_layers = 6;
@@ -96,16 +96,16 @@ TEST(CacheBytes, TheHostLayoutIsTheCacheOfThisVersion) {
       ops::ref::RefBackend backend(numerics);
       kv::CacheSpec spec;
       spec.slots = 3;
-      spec.max_len = context;
-      spec.max_step_rows = static_cast<int>(kHostLayout.ring_slack);
+      spec.pages = 3 * ((context + 255) / 256);
       spec.window = c.sliding_window;
       spec.head_dim = c.head_dim;
       spec.index_head_dim = c.index_head_dim;
       spec.ratios = c.compress_ratios;
-      const SequenceBytes one = sequence_bytes(c, row_sizes(c, dtype), kHostLayout, context, 1);
-      EXPECT_EQ(3 * (one.entries + one.windows + one.open_state + one.draft),
-                kv::Cache(backend, spec).bytes())
+      const SequenceBytes one = sequence_bytes(c, row_sizes(c, dtype), kCacheLayout, context, 1);
+      const kv::Cache cache(backend, spec);
+      EXPECT_EQ(3 * (one.entries + one.windows + one.open_state + one.draft), cache.bytes())
           << context << " tokens, dtype " << static_cast<int>(dtype);
+      EXPECT_EQ(one.snapshot, cache.saved_bytes(2 * ops::kPageTokens));
     }
   }
 }

@@ -88,8 +88,8 @@ class Memory {
 
   void cache() {
     const RowSizes rows = row_sizes(c_, resolve_kv_dtype(o_.kv_dtype, c_, o_.gpu.machine.arch));
-    const SequenceBytes one = sequence_bytes(c_, rows, host_ ? kHostLayout : kGpuLayout, o_.context,
-                                             drafting() ? w_.draft_stages : 0);
+    const SequenceBytes one =
+        sequence_bytes(c_, rows, kCacheLayout, o_.context, drafting() ? w_.draft_stages : 0);
     const std::int64_t n = o_.concurrency, snapshots = host_ ? 0 : kSnapshots;
     m_.kv = n * one.entries;
     m_.state = n * (one.windows + one.open_state + snapshots * one.snapshot);
@@ -118,9 +118,13 @@ class Memory {
         static_cast<std::int64_t>(c_.o_groups) * c_.o_lora_rank + 4 * hd + 4 * di +
         index_heads * di + index_heads + c_.index_topk + 2 * top + c_.vocab_size;
     const std::int64_t rows = kHostChunk * o_.concurrency;
-    m_.workspace = rows * values * static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t stored =
+        row_sizes(c_, resolve_kv_dtype(o_.kv_dtype, c_, o_.gpu.machine.arch)).row;
+    m_.workspace = rows * (values * static_cast<std::int64_t>(sizeof(float)) + stored);
     line("workspace",
-         fmt::format("{} rows x {} fp32 values (streams, projections, logits)", rows, values),
+         fmt::format(
+             "{} rows x ({} fp32 values (streams, projections, logits) + {} for a cache row)", rows,
+             values, stored),
          m_.workspace);
   }
 

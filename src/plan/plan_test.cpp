@@ -80,7 +80,7 @@ TEST(Machines, EveryRowIsWithinReason) {
 
 TEST(Memory, OnOneGpuTheWeightsAreTheCheckpointToTheByte) {
   const MemoryPlan m = plan("DeepSeek-V4-Flash", on("h200")).memory;
-  const std::int64_t draft_window = (128 + kGpuLayout.ring_slack) * 584;
+  const std::int64_t draft_window = (128 + kCacheLayout.ring_slack) * 584;
   EXPECT_EQ(m.replicated, 0);
   EXPECT_EQ(m.weights + m.draft - draft_window, 159'609'485'896);
 }
@@ -140,10 +140,11 @@ TEST(Memory, CacheGrowsWithContextAndConcurrencyAndIsNotSplit) {
 TEST(Memory, OnTheCpuTheWorkspaceIsTheModelsOwn) {
   const ModelFacts facts = tiny();
   const MemoryPlan m = make_plan(facts, on("cpu", 4096, 2), kPlenty).memory;
-  ops::ref::RefBackend backend{ops::Numerics{}};
+  ops::ref::RefBackend backend{
+      ops::Numerics{true, ops::RowFormat::kFp8Nope, ops::RowFormat::kFp4Index}};
   const model::Workspace w(backend, facts.config, 512);
-  std::int64_t bytes = 0;
-  for (const tensor::View* view : {&w.streams,     &w.mtp_streams, &w.mtp_normed,
+  std::int64_t bytes = w.window_rows.bytes();
+  for (const tensor::View* view : {&w.streams,     &w.mtp_streams, &w.other_streams,
                                    &w.post,        &w.comb,        &w.x,
                                    &w.out,         &w.qr,          &w.q,
                                    &w.kv,          &w.o,           &w.u,
@@ -173,7 +174,7 @@ TEST(Layers, OnTheCpuAreTheStartUpTableOfTheEngine) {
     EXPECT_EQ(row->unit, loaded.unit) << loaded.layer_kind;
   }
   const MemoryPlan& m = planned.memory;
-  const std::int64_t draft_window = std::int64_t{384} * 584;
+  const std::int64_t draft_window = std::int64_t{128 + 8} * 584;
   EXPECT_EQ(m.kv + m.state + draft_window, runner->info().cache_bytes);
 }
 

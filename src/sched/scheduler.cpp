@@ -39,7 +39,7 @@ Scheduler::Scheduler(std::unique_ptr<engine::ModelRunner> runner, const EngineOp
     : runner_(std::move(runner)),
       options_(options),
       stepper_(*runner_, options.prefill_chunk),
-      free_slots_(static_cast<std::size_t>(options.max_num_seqs)),
+      free_slots_(static_cast<std::size_t>(stepper_.slots())),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
 Scheduler::~Scheduler() {

@@ -1,6 +1,7 @@
 #include "sched/step.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -25,6 +26,14 @@ GeneratedToken with_logprobs(TokenId token, std::span<const float> logits, int c
 
 }  // namespace
 
+Stepper::Stepper(engine::ModelRunner& runner, int prefill_chunk)
+    : runner_(runner),
+      prefill_chunk_(prefill_chunk),
+      pages_per_slot_((runner.info().max_model_len + ops::kPageTokens - 1) / ops::kPageTokens),
+      pages_(static_cast<std::size_t>(runner.limits().pages)) {
+  std::iota(pages_.begin(), pages_.end(), 0);
+}
+
 // Rows of decodes first: one call then brings all their logits.
 std::vector<Stepper::Part> Stepper::parts_of(std::span<Sequence* const> sequences,
                                              std::vector<StepResult>& results) const {
@@ -32,7 +41,8 @@ std::vector<Stepper::Part> Stepper::parts_of(std::span<Sequence* const> sequence
   int rows = 0, budget = prefill_chunk_;
   const auto add = [&](std::size_t i, int count, bool decodes) {
     Sequence& s = *sequences[i];
-    parts.push_back({&s, &results[i], {rows, count, s.slot, s.device_len}, decodes});
+    const auto first_page = static_cast<std::int32_t>(s.slot * pages_per_slot_);
+    parts.push_back({&s, &results[i], {rows, count, s.slot, s.device_len, first_page}, decodes});
     rows += count;
   };
   for (std::size_t i = 0; i < sequences.size(); ++i) {
@@ -82,7 +92,7 @@ void Stepper::forward(const std::vector<Part>& parts) {
     }
     segments_.push_back(part.segment);
   }
-  runner_.forward({ids_, segments_});
+  runner_.forward({ids_, segments_, pages_});
 }
 
 // `logits` are those of all rows that decode.
@@ -160,7 +170,7 @@ bool Stepper::generate(Sequence& s, std::span<const float> logits, StepResult& r
 void Stepper::draft(const std::vector<Part>& parts) {
   const bool going =
       std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.going; });
-  if (!runner_.drafts() || !going) return;
+  if (runner_.limits().max_draft == 0 || !going) return;
   for (const Part& part : parts)
     for (int i = 0; i < part.segment.rows; ++i) {
       const std::vector<TokenId>& tokens = part.sequence->tokens;
@@ -168,31 +178,19 @@ void Stepper::draft(const std::vector<Part>& parts) {
       ids_[static_cast<std::size_t>(part.segment.first_row + i)] =
           i < part.kept && next < tokens.size() ? tokens[next] : 0;
     }
-  runner_.forward_drafter({ids_, segments_}, 0);
-  // From the first row that proposes to the last one in one call.
   std::vector<const Part*> proposing;
-  int begin = 0, end = 0;
-  for (const Part& part : parts) {
+  std::vector<engine::DraftRow> rows;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Part& part = parts[i];
     const Sequence& s = *part.sequence;
     const bool useful = part.going && !s.prefilling() && s.tokens_left() >= 2 &&
                         static_cast<int>(s.tokens.size()) + 1 <= runner_.info().max_model_len;
     if (!useful) continue;
-    const int at = part.segment.first_row + part.kept - 1;
-    if (proposing.empty()) begin = at;
-    end = at + 1;
+    rows.push_back({static_cast<std::int32_t>(i), part.segment.first_row + part.kept - 1});
     proposing.push_back(&part);
   }
-  if (proposing.empty()) return;
-  const std::span<const float> logits = runner_.drafter_logits(begin, end - begin);
-  for (const Part* part : proposing) {
-    Sequence& s = *part->sequence;
-    SamplingParams greedy;
-    greedy.temperature = 0.0f;
-    const int at = part->segment.first_row + part->kept - 1 - begin;
-    const Result<GeneratedToken> token =
-        sample::draw(row(logits, at, runner_.info().vocab_size), {&greedy});
-    if (token) s.draft = token->token;
-  }
+  const std::vector<TokenId> proposed = runner_.draft({ids_, segments_, pages_}, rows, 1);
+  for (std::size_t i = 0; i < proposing.size(); ++i) proposing[i]->sequence->draft = proposed[i];
 }
 
 }  // namespace nibble::sched

@@ -2,6 +2,7 @@
 // verification of their draft, all in one forward pass.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -24,9 +25,13 @@ struct StepResult {
 // alone.
 class Stepper {
  public:
-  // Borrows the runner. prefill_chunk: prompt tokens a step, at most runner.max_step_rows().
-  Stepper(engine::ModelRunner& runner, int prefill_chunk)
-      : runner_(runner), prefill_chunk_(prefill_chunk) {}
+  // Borrows the runner. prefill_chunk: prompt tokens a step.
+  Stepper(engine::ModelRunner& runner, int prefill_chunk);
+
+  // Slots that have pages for a whole context; slot s has pages s * n to (s + 1) * n - 1.
+  int slots() const {
+    return std::min(runner_.limits().slots, runner_.limits().pages / pages_per_slot_);
+  }
 
   // None of the sequences has finished, no two have the same slot. Every one that is past its prompt
   // takes part; those within it share prefill_chunk tokens, first come first served in the order
@@ -57,8 +62,10 @@ class Stepper {
 
   engine::ModelRunner& runner_;
   int prefill_chunk_;
+  int pages_per_slot_;
   std::vector<TokenId> ids_;
   std::vector<ops::Segment> segments_;
+  std::vector<std::int32_t> pages_;  // 0, 1, 2, ...
 };
 
 }  // namespace nibble::sched

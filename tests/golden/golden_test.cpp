@@ -248,25 +248,32 @@ TEST_P(GoldenTest, MtpBlock) {
     EXPECT_LE(worst.difference, kWorstLogprob) << worst.where;
     EXPECT_LE(worst.mean(), kMeanLogprob);
 
-    // One token further: the block's own streams, from the last position to the first, so that the
-    // row each one writes at position + 1 is out of sight of the next.
+    // One token further, from the block's own streams: a step up to each position, and one of a row behind it, which the next
+    // step overwrites.
     const auto next2 = mtp.ints(p + "mtp2.next_ids");
     const auto logits2 = mtp.floats(p + "mtp2.logits");
     Worst worst2;
-    for (std::size_t i = positions.size(); i-- > 0;) {
-      const auto at = static_cast<std::size_t>(positions[i]);
-      std::vector<float> own = trace.mtp1_streams[at];
-      const std::int64_t d = hc_d / 4;
+    ops::Backend& backend = golden.runner->backend();
+    model::DeepseekV4& model = golden.runner->model();
+    const std::vector<std::int32_t> pages = all_pages(*golden.runner);
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      const std::int32_t begin = i == 0 ? 0 : positions[i - 1] + 1, rows = positions[i] + 1 - begin;
+      const auto from = [&](int first) {
+        return std::span<const TokenId>(ids).subspan(static_cast<std::size_t>(first),
+                                                     static_cast<std::size_t>(rows));
+      };
+      const ops::Segment segments[] = {{0, rows, 0, begin}};
+      golden.runner->forward({from(begin), segments, pages});
+      model.forward_mtp({from(begin + 1), segments}, golden.runner->cache(), model.streams(rows));
       const TokenId next[] = {next2[i]};
-      const ops::Segment segments[] = {{0, 1, 0, positions[i] + 1}};
-      ops::Backend& backend = golden.runner->backend();
-      golden.runner->model().forward_mtp({next, segments}, golden.runner->cache(),
-                                         backend.upload(std::span<const float>(own), {1, 4, d}));
+      const ops::Segment further[] = {{0, 1, 0, positions[i] + 1}};
+      const std::int32_t last[] = {rows - 1};
+      model.forward_mtp({next, further}, golden.runner->cache(), model.mtp_streams(last));
       std::vector<float> found(static_cast<std::size_t>(vocab));
-      backend.download(golden.runner->model().mtp_logits(0, 1),
+      backend.download(model.mtp_logits(model.mtp_streams(1)),
                        std::as_writable_bytes(std::span(found)));
       compare_logprobs(found, logits2.data() + static_cast<std::int64_t>(i) * vocab,
-                       fmt::format("mtp2 position {}", at), worst2);
+                       fmt::format("mtp2 position {}", positions[i]), worst2);
     }
     EXPECT_LE(worst2.difference, kWorstLogprob) << worst2.where;
     EXPECT_LE(worst2.mean(), kMeanLogprob);

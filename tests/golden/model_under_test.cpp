@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <numeric>
 #include <span>
 
 #include "base/check.h"
@@ -61,7 +62,8 @@ const char* device_name(DeviceKind device) {
 
 std::unique_ptr<engine::ModelRunner> load_random(const ScratchFolder& folder,
                                                  const RandomCheckpointSpec& spec,
-                                                 DeviceKind device, Activations activations) {
+                                                 DeviceKind device, Activations activations,
+                                                 int slots) {
   write_random_checkpoint(folder.path(), spec);
   EngineOptions options;
   options.model_dir = folder.path().string();
@@ -70,7 +72,13 @@ std::unique_ptr<engine::ModelRunner> load_random(const ScratchFolder& folder,
   options.threads = 2;
   options.max_model_len = 1024;
   options.prefill_chunk = 700;
-  return engine::ModelRunner::load(options, 1, nullptr);
+  return engine::ModelRunner::load(options, slots, nullptr);
+}
+
+std::vector<std::int32_t> all_pages(const engine::ModelRunner& runner) {
+  std::vector<std::int32_t> pages(static_cast<std::size_t>(runner.limits().pages));
+  std::iota(pages.rbegin(), pages.rend(), 0);
+  return pages;
 }
 
 Trace run(engine::ModelRunner& runner, const std::vector<TokenId>& ids, const RunOptions& options) {
@@ -89,6 +97,7 @@ Trace run(engine::ModelRunner& runner, const std::vector<TokenId>& ids, const Ru
     append_ints(trace.experts[layer], experts);
     append_floats(trace.expert_weights[layer], weights);
   };
+  const std::vector<std::int32_t> pages = all_pages(runner);
   const int total = static_cast<int>(ids.size());
   const int chunk = options.chunk > 0 ? options.chunk : total;
   for (int begin = 0; begin < total; begin += chunk) {
@@ -96,7 +105,7 @@ Trace run(engine::ModelRunner& runner, const std::vector<TokenId>& ids, const Ru
     const std::array segments{ops::Segment{0, rows, 0, begin}};
     runner.model().forward(
         {std::span(ids).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows)),
-         segments},
+         segments, pages},
         runner.cache(), taps);
     append_floats(trace.logits, runner.model().logits(0, rows));
     if (!options.drafter) continue;
@@ -106,20 +115,22 @@ Trace run(engine::ModelRunner& runner, const std::vector<TokenId>& ids, const Ru
                               ids.begin() + std::min(begin + rows + 1, total));
     next.resize(static_cast<std::size_t>(rows), 0);
     runner.model().forward_mtp({next, segments}, runner.cache(), runner.model().streams(rows));
-    append_floats(trace.mtp1_streams, runner.model().mtp_streams(rows));
-    append_floats(trace.mtp1_logits, runner.model().mtp_logits(0, rows));
+    const tensor::View streams = runner.model().mtp_streams(rows);
+    append_floats(trace.mtp1_streams, streams);
+    append_floats(trace.mtp1_logits, runner.model().mtp_logits(streams));
   }
   return trace;
 }
 
 std::vector<TokenId> greedy(engine::ModelRunner& runner, const std::vector<TokenId>& ids,
                             int count) {
+  const std::vector<std::int32_t> pages = all_pages(runner);
   std::vector<TokenId> all = ids, out;
   int done = 0;
   while (static_cast<int>(out.size()) < count) {
     const int rows = static_cast<int>(all.size()) - done;
     const std::array segments{ops::Segment{0, rows, 0, done}};
-    runner.forward({std::span(all).subspan(static_cast<std::size_t>(done)), segments});
+    runner.forward({std::span(all).subspan(static_cast<std::size_t>(done)), segments, pages});
     const std::span<const float> logits = runner.logits(rows - 1, 1);
     done += rows;
     out.push_back(

@@ -29,11 +29,12 @@ class ScratchFolder {
 bool has_device(DeviceKind device);
 const char* device_name(DeviceKind device);  // "ref", "cpu" or "cuda"
 
-// Writes the checkpoint into the folder and loads it: two threads, 1024 tokens, steps of up to 700 rows, rows of fp32 with exact
-// activations and the release's own otherwise.
+// Writes the checkpoint into the folder and loads it: two threads, 1024 tokens a slot, steps of up to 700 rows, rows of fp32
+// with exact activations and the release's own otherwise.
 std::unique_ptr<engine::ModelRunner> load_random(const ScratchFolder& folder,
                                                  const RandomCheckpointSpec& spec,
-                                                 DeviceKind device, Activations activations);
+                                                 DeviceKind device, Activations activations,
+                                                 int slots = 1);
 
 // Rows of every tapped value, one a position, as a run went through them.
 struct Trace {
@@ -50,6 +51,9 @@ struct RunOptions {
   int chunk = 0;         // rows a step; 0: all at once
   bool drafter = false;  // run the MTP block over the same rows, depth 1
 };
+
+// All pages of the cache, from the last to the first, for the one sequence there is.
+std::vector<std::int32_t> all_pages(const engine::ModelRunner& runner);
 
 // Feeds ids from position 0 in chunks and keeps everything.
 Trace run(engine::ModelRunner& runner, const std::vector<TokenId>& ids, const RunOptions& options);

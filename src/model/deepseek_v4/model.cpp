@@ -31,6 +31,7 @@ ResidualStreams DeepseekV4::residual(const tensor::View& streams, std::int64_t r
 }
 
 void DeepseekV4::forward(const ops::Batch& batch, const kv::Cache& cache, const Taps& taps) {
+  backend_.begin_step(batch);
   const tensor::View rows = ws_.streams.first(batch.rows());
   backend_.embed({batch.ids, weights_.embed, rows});
   ResidualStreams streams = residual(rows, batch.rows());
@@ -62,7 +63,8 @@ tensor::View DeepseekV4::attention(const AttentionWeights& w, int layer, const o
       {.x = qr, .weight = w.wq_b, .y = q.reshape({n, heads * hd}), .quantize_input = true});
   backend_.query_norm_rope({batch, q, config_.rms_eps, rope});
   backend_.linear({.x = x, .weight = w.wkv, .y = kv, .quantize_input = true});
-  backend_.window_insert({batch, kv, w.kv_norm, config_.rms_eps, rope, cache.window});
+  backend_.window_insert(
+      {batch, kv, w.kv_norm, config_.rms_eps, rope, ws_.window_rows, cache.window});
 
   tensor::View selected;
   if (w.compressor)
@@ -75,6 +77,7 @@ tensor::View DeepseekV4::attention(const AttentionWeights& w, int layer, const o
 
   backend_.sparse_attention({.batch = batch,
                              .q = q,
+                             .step = ws_.window_rows,
                              .window_rows = cache.window,
                              .window = config_.sliding_window,
                              .entries = cache.entries,
@@ -84,6 +87,7 @@ tensor::View DeepseekV4::attention(const AttentionWeights& w, int layer, const o
                              .scale = 1.0f / std::sqrt(static_cast<float>(hd)),
                              .rope = rope,
                              .o = o});
+  backend_.window_commit({batch, ws_.window_rows, cache.window});
   backend_.grouped_linear({o.reshape({n, heads * hd}), w.wo_a, config_.o_groups, u});
   backend_.linear({.x = u, .weight = w.wo_b, .y = out, .quantize_input = true});
   return out;
@@ -92,7 +96,7 @@ tensor::View DeepseekV4::attention(const AttentionWeights& w, int layer, const o
 void DeepseekV4::compress(const CompressorWeights& w, int ratio, const ops::Batch& batch,
                           const tensor::View& x, const tensor::View& values,
                           const tensor::View& gates, const ops::StatePool& state,
-                          const ops::RowPool& entries) {
+                          const ops::PagedPool& entries) {
   // The buffers are sized for the overlapping kind; the other one stores half as many channels a
   // token.
   const std::int64_t n = batch.rows(), width = state.width;
@@ -161,24 +165,32 @@ tensor::View DeepseekV4::logits(std::int64_t begin, std::int64_t count) {
   return head(weights_.head, weights_.lm_head, ws_.streams.rows(begin, count));
 }
 
+tensor::View DeepseekV4::logits(std::span<const std::int32_t> rows) {
+  return head(weights_.head, weights_.lm_head, gather(ws_.streams, rows));
+}
+
+tensor::View DeepseekV4::gather(const tensor::View& streams, std::span<const std::int32_t> rows) {
+  const tensor::View out = ws_.other_streams.first(static_cast<std::int64_t>(rows.size()));
+  backend_.gather_rows({streams, rows, out});
+  return out;
+}
+
 void DeepseekV4::forward_mtp(const ops::Batch& batch, const kv::Cache& cache,
                              const tensor::View& target, const Taps& taps) {
   NIBBLE_CHECK(weights_.mtp.has_value(), "a model without an MTP block");
+  backend_.begin_step(batch);
   const MtpWeights& w = *weights_.mtp;
   const std::int64_t n = batch.rows(), hc = config_.hc_mult, d = config_.hidden_size;
   const tensor::View streams = ws_.mtp_streams.first(n), e = ws_.embedded.first(n),
                      x = ws_.x.first(n);
-  const tensor::View flat = streams.reshape({n * hc, d});
+  const tensor::View flat = streams.reshape({n * hc, d}),
+                     normed = ws_.other_streams.first(n).reshape({n * hc, d});
   // E = e_proj norm(embed[u]); Y[i] = E + h_proj norm(X[i])
   backend_.embed({batch.ids, w.embed.empty() ? weights_.embed : w.embed, x.reshape({n, 1, d})});
   backend_.rms_norm({x, w.enorm, config_.rms_eps, x});
   backend_.linear({.x = x, .weight = w.e_proj, .y = e, .quantize_input = true});
-  backend_.rms_norm({target.reshape({n * hc, d}), w.hnorm, config_.rms_eps,
-                     ws_.mtp_normed.first(n).reshape({n * hc, d})});
-  backend_.linear({.x = ws_.mtp_normed.first(n).reshape({n * hc, d}),
-                   .weight = w.h_proj,
-                   .y = flat,
-                   .quantize_input = true});
+  backend_.rms_norm({target.reshape({n * hc, d}), w.hnorm, config_.rms_eps, normed});
+  backend_.linear({.x = normed, .weight = w.h_proj, .y = flat, .quantize_input = true});
   backend_.stream_add({e, streams});
   ResidualStreams residual_streams = residual(streams, n);
   block(w.block, config_.num_layers, batch, cache.layer(config_.num_layers), residual_streams,
@@ -186,10 +198,13 @@ void DeepseekV4::forward_mtp(const ops::Batch& batch, const kv::Cache& cache,
   residual_streams.settle();
 }
 
-tensor::View DeepseekV4::mtp_logits(std::int64_t begin, std::int64_t count) {
+tensor::View DeepseekV4::mtp_streams(std::span<const std::int32_t> rows) {
+  return gather(ws_.mtp_streams, rows);
+}
+
+tensor::View DeepseekV4::mtp_logits(const tensor::View& streams) {
   const MtpWeights& w = *weights_.mtp;
-  return head(w.head, w.lm_head.empty() ? weights_.lm_head : w.lm_head,
-              ws_.mtp_streams.rows(begin, count));
+  return head(w.head, w.lm_head.empty() ? weights_.lm_head : w.lm_head, streams);
 }
 
 }  // namespace nibble::model

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 
 #include "kv/cache.h"
 #include "model/deepseek_v4/residual_streams.h"
@@ -33,22 +34,27 @@ class DeepseekV4 {
   bool has_mtp() const { return weights_.mtp.has_value(); }
 
   // Runs the batch through all layers and writes its rows into the cache. Positions continue each
-  // slot's sequence. Afterwards streams() holds the rows' residual streams (before the head), until
-  // the next forward().
+  // slot's sequence, or go back by up to ops::kDraftSlack tokens. Afterwards streams() holds the rows'
+  // residual streams (before the head), until the next forward().
   void forward(const ops::Batch& batch, const kv::Cache& cache, const Taps& taps = {});
   tensor::View streams(std::int64_t rows) const { return ws_.streams.first(rows); }
 
   // Logits [count, V] of rows [begin, begin + count) of the last forward(). Valid until the next
   // call of logits.
   tensor::View logits(std::int64_t begin, std::int64_t count);
+  // The same of any rows [m], in their order.
+  tensor::View logits(std::span<const std::int32_t> rows);
 
   // The MTP block (deepseek-v4.md 5.1): batch.ids are the tokens that FOLLOW the rows' positions,
   // `streams` [n, hc, D] the residual streams at those positions (the target's, or mtp_streams()
-  // for one token further). Afterwards mtp_streams() holds the block's own streams.
+  // for one token further). Afterwards mtp_streams() holds the block's own streams, all of the batch or those of some rows
+  // [m, hc, D]. The latter until rows are asked for again, or until the forward_mtp() that takes them.
   void forward_mtp(const ops::Batch& batch, const kv::Cache& cache, const tensor::View& streams,
                    const Taps& taps = {});
   tensor::View mtp_streams(std::int64_t rows) const { return ws_.mtp_streams.first(rows); }
-  tensor::View mtp_logits(std::int64_t begin, std::int64_t count);
+  tensor::View mtp_streams(std::span<const std::int32_t> rows);
+  // Logits [m, V] from streams [m, hc, D] of the block. Valid as logits() are.
+  tensor::View mtp_logits(const tensor::View& streams);
 
  private:
   ResidualStreams residual(const tensor::View& streams, std::int64_t rows);
@@ -58,11 +64,12 @@ class DeepseekV4 {
                          const kv::LayerCache& cache, const tensor::View& x, const Taps& taps);
   void compress(const CompressorWeights& w, int ratio, const ops::Batch& batch,
                 const tensor::View& x, const tensor::View& values, const tensor::View& gates,
-                const ops::StatePool& state, const ops::RowPool& entries);
+                const ops::StatePool& state, const ops::PagedPool& entries);
   tensor::View select(const IndexerWeights& w, const ops::Batch& batch, const kv::LayerCache& cache,
                       const tensor::View& x, const tensor::View& qr);
   tensor::View moe(const MoeWeights& w, int layer, const ops::Batch& batch, const tensor::View& x,
                    const Taps& taps);
+  tensor::View gather(const tensor::View& streams, std::span<const std::int32_t> rows);
   tensor::View head(const HeadWeights& w, const ops::Matrix& lm_head, const tensor::View& streams);
 
   ops::Backend& backend_;

@@ -10,7 +10,7 @@ Workspace::Workspace(ops::Backend& backend, const ModelConfig& c, std::int64_t n
   const std::int64_t d = c.hidden_size, hc = c.hc_mult, hd = c.head_dim, di = c.index_head_dim;
   streams = f32({n, hc, d});
   mtp_streams = f32({n, hc, d});
-  mtp_normed = f32({n, hc, d});
+  other_streams = f32({n, hc, d});
   post = f32({n, hc});
   comb = f32({n, hc, hc});
   x = f32({n, d});
@@ -18,6 +18,9 @@ Workspace::Workspace(ops::Backend& backend, const ModelConfig& c, std::int64_t n
   qr = f32({n, c.q_lora_rank});
   q = f32({n, c.num_heads, hd});
   kv = f32({n, hd});
+  window_rows = {nullptr, backend.numerics().kv_rows, c.head_dim, 1, n};
+  window_rows.data =
+      static_cast<std::byte*>(backend.allocate(DType::kU8, {window_rows.bytes()}).data);
   o = f32({n, c.num_heads, hd});
   u = f32({n, static_cast<std::int64_t>(c.o_groups) * c.o_lora_rank});
   comp_values = f32({n, 2 * hd});

@@ -41,28 +41,31 @@ Visible visible_to(const SparseAttentionArgs& a, std::int64_t n, std::int64_t t)
     v.selected = a.selected.i32() + n * topk;
     while (v.entries < topk && v.selected[v.entries] >= 0) ++v.entries;
     for (std::int64_t j = 0; j < v.entries; ++j)
-      NIBBLE_CHECK(v.selected[j] < a.entries.rows_per_slot, "entry {} of {}", v.selected[j],
-                   a.entries.rows_per_slot);
+      NIBBLE_CHECK(v.selected[j] < (t + 1) / a.ratio, "entry {} at position {}", v.selected[j], t);
   } else if (!a.entries.empty()) {
     v.entries = (t + 1) / a.ratio;
-    NIBBLE_CHECK(v.entries <= a.entries.rows_per_slot, "{} entries of {}", v.entries,
-                 a.entries.rows_per_slot);
   }
   return v;
 }
 
-// Row `row` of the pool as floats: in place when it is stored so, else decoded to `space`.
-const float* row_floats(const Kernels& k, const RowPool& pool, std::int64_t slot, std::int64_t row,
+// A stored row as floats: in place when it is stored so, else decoded to `space`.
+const float* row_floats(const Kernels& k, RowFormat format, int width, const std::byte* stored,
                         float* space) {
-  const std::byte* stored = pool.row(slot, row);
-  if (pool.format == RowFormat::kF32) return reinterpret_cast<const float*>(stored);
-  k.load_row(pool.format, pool.width, stored, space);
+  if (format == RowFormat::kF32) return reinterpret_cast<const float*>(stored);
+  k.load_row(format, width, stored, space);
   return space;
 }
 
-const float* window_floats(const Kernels& k, const RowPool& pool, std::int64_t slot,
+const float* window_floats(const Kernels& k, const SparseAttentionArgs& a, const Segment& seg,
                            std::int64_t position, float* space) {
-  return row_floats(k, pool, slot, position % pool.rows_per_slot, space);
+  return row_floats(k, a.window_rows.format, a.window_rows.width, a.window_row(seg, position),
+                    space);
+}
+
+const float* entry_floats(const Kernels& k, const SparseAttentionArgs& a, const Segment& seg,
+                          std::int64_t w, float* space) {
+  return row_floats(k, a.entries.format, a.entries.width, a.entries.entry(a.batch.pages_of(seg), w),
+                    space);
 }
 
 void rotate_tail(const Kernels& k, float* x, std::int64_t n, const float* cos, const float* sin,
@@ -111,20 +114,23 @@ void CpuBackend::window_insert(const WindowInsertArgs& a) {
   const std::int64_t n = a.batch.rows(), hd = a.window.width;
   check_shape(a.kv, {n, hd}, "window.kv");
   check_shape(a.norm, {hd}, "window.norm");
+  NIBBLE_CHECK(a.step.rows_per_slot >= n && a.step.width == hd, "{} step rows of {}",
+               a.step.rows_per_slot, a.step.width);
   for (const Segment& seg : a.batch.segments)
-    NIBBLE_CHECK(seg.rows <= a.window.rows_per_slot && seg.slot < a.window.slots,
-                 "{} rows for slot {} of [{}, {}]", seg.rows, seg.slot, a.window.slots,
-                 a.window.rows_per_slot);
+    NIBBLE_CHECK(seg.slot < a.window.slots, "slot {} of {}", seg.slot, a.window.slots);
   const RopeAngles::Rows angles = angles_.of(a.rope, a.batch);
   for_each_row(a.batch, 1.5 * static_cast<double>(hd), [&](const Segment& seg, std::int64_t i) {
     thread_local Scratch<float> space;
     float* row = space.get(hd);
-    const std::int64_t r = seg.first_row + i, position = seg.position + i;
+    const std::int64_t r = seg.first_row + i;
     norm_row(a.kv.f32() + r * hd, a.norm.f32(), hd, a.eps, row);
     const RopeRow angle = angles.row(r);
     rotate_tail(k_, row, hd, angle.cos, angle.sin, angles.pairs, numerics().release);
-    k_.store_row(a.window.format, a.window.width, row,
-                 a.window.row(seg.slot, position % a.window.rows_per_slot));
+    std::byte* stored = a.step.row(0, r);
+    k_.store_row(a.step.format, a.step.width, row, stored);
+    if (fits_ring(seg))
+      std::copy_n(stored, row_bytes(a.step.format, a.step.width),
+                  a.window.row(seg.slot, seg.position + i));
   });
 }
 
@@ -133,17 +139,14 @@ void CpuBackend::sparse_attention(const SparseAttentionArgs& a) {
   check_shape(a.q, {n, heads, hd}, "attention.q");
   check_shape(a.o, {n, heads, hd}, "attention.o");
   check_shape(a.sink, {heads}, "attention.sink");
-  NIBBLE_CHECK(a.window >= 1 && a.window_rows.width == hd, "window {} of width {}", a.window,
-               a.window_rows.width);
+  NIBBLE_CHECK(a.window >= 1 && a.window_rows.width == hd &&
+                   a.window_rows.rows_per_slot >= a.window + kDraftSlack,
+               "window of {} in a ring of {} rows of width {}", a.window,
+               a.window_rows.rows_per_slot, a.window_rows.width);
   NIBBLE_CHECK(a.entries.empty() || (a.ratio >= 1 && a.entries.width == hd),
                "entries of ratio {} and width {}", a.ratio, a.entries.width);
   if (!a.selected.empty()) check_shape(a.selected, {n, a.selected.shape[1]}, "attention.selected");
-  for (const Segment& seg : a.batch.segments) {
-    const std::int64_t first = std::max<std::int64_t>(0, seg.position - a.window + 1);
-    NIBBLE_CHECK(seg.position + seg.rows - first <= a.window_rows.rows_per_slot,
-                 "positions {} to {} in a window ring of {} rows", first, seg.position + seg.rows,
-                 a.window_rows.rows_per_slot);
-  }
+  if (!a.entries.empty()) check_pages(a.entries, a.batch, a.ratio);
   if (n >= pool_.size()) {
     attend_apart(a);
   } else {
@@ -170,8 +173,8 @@ void CpuBackend::attend_together(const SparseAttentionArgs& a, const Segment& se
   parallel(count, key_ns(heads, hd), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t j = begin; j < end; ++j) {
       float* to = space + j * stride;
-      rows[j] = j < v.window ? window_floats(k_, a.window_rows, seg.slot, v.first + j, to)
-                             : row_floats(k_, a.entries, seg.slot, v.entry(j - v.window), to);
+      rows[j] = j < v.window ? window_floats(k_, a, seg, v.first + j, to)
+                             : entry_floats(k_, a, seg, v.entry(j - v.window), to);
       k_.dots(q, hd, heads, rows[j], hd, p + j, count);
     }
   });
@@ -222,8 +225,8 @@ void CpuBackend::attend_apart(const SparseAttentionArgs& a) {
           for (std::int64_t j = 0; j < shared; ++j) {
             float* to = space + j * stride;
             window_rows[static_cast<std::size_t>(j)] =
-                j < shared_window ? window_floats(k_, a.window_rows, seg.slot, first + j, to)
-                                  : row_floats(k_, a.entries, seg.slot, j - shared_window, to);
+                j < shared_window ? window_floats(k_, a, seg, first + j, to)
+                                  : entry_floats(k_, a, seg, j - shared_window, to);
           }
           for (std::int64_t i = tile.begin; i < tile.end; ++i) {
             const std::int64_t n = seg.first_row + i;
@@ -235,7 +238,7 @@ void CpuBackend::attend_apart(const SparseAttentionArgs& a) {
               float* own = entry_space.get(v.entries * stride);
               for (std::int64_t j = 0; j < v.entries; ++j)
                 rows[static_cast<std::size_t>(v.window + j)] =
-                    row_floats(k_, a.entries, seg.slot, v.selected[j], own + j * stride);
+                    entry_floats(k_, a, seg, v.selected[j], own + j * stride);
             } else {
               std::copy_n(window_rows.data() + shared_window, v.entries, rows.data() + v.window);
             }

@@ -36,8 +36,9 @@ class Layer {
   static constexpr std::int64_t kD = 96, kHeads = 3, kHd = 128, kIndexHeads = 3, kIndexWidth = 64;
   static constexpr std::int64_t kRatio = 4, kTopk = 5, kWindow = 11, kHc = 4, kExperts = 6,
                                 kChosen = 2;
-  static constexpr std::int64_t kInner = 64, kMaxStep = 400, kEntries = 110, kVocab = 50,
-                                kPairs = 16;
+  static constexpr std::int64_t kInner = 64, kMaxStep = 400, kVocab = 50, kPairs = 16;
+  // Pages of 13 entries, two sequences' mixed.
+  static constexpr std::int64_t kPageRows = 13, kPages = 9;
 
   Layer(Numerics numerics, int threads, Isa isa = detect_isa())
       : pool_(threads), b_(numerics, pool_, isa) {
@@ -75,9 +76,11 @@ class Layer {
     sink_ = view({kHeads});
     bias_ = view({kExperts}, 0.3f);
     rope_ = {view({kPairs}).f32(), kPairs};
-    window_ = row_pool(numerics.kv_rows, kHd, kWindow + kMaxStep);
-    entries_ = row_pool(numerics.kv_rows, kHd, kEntries);
-    keys_ = row_pool(numerics.index_rows, kIndexWidth, kEntries);
+    window_ = row_pool(numerics.kv_rows, 2, kWindow + kDraftSlack);
+    step_ = row_pool(numerics.kv_rows, 1, kMaxStep);
+    entries_ = paged_pool(numerics.kv_rows, kHd);
+    keys_ = paged_pool(numerics.index_rows, kIndexWidth);
+    for (int i = 0; i < 2 * kPages; ++i) pages_.push_back((i * 5 + 3) % (2 * kPages));
     state_ = state_pool(2 * kHd);
     index_state_ = state_pool(2 * kIndexWidth);
   }
@@ -89,12 +92,13 @@ class Layer {
     friend bool operator==(const Result&, const Result&) = default;
   };
 
-  Result step(const std::vector<Segment>& segments) {
+  Result step(std::vector<Segment> segments) {
+    for (Segment& seg : segments) seg.first_page = static_cast<std::int32_t>(seg.slot * kPages);
     std::vector<TokenId> ids;
     for (const Segment& seg : segments)
       for (int i = 0; i < seg.rows; ++i)
         ids.push_back((seg.slot * 17 + (seg.position + i) * 7) % kVocab);
-    const Batch batch{ids, segments};
+    const Batch batch{ids, segments, pages_};
     const std::int64_t n = batch.rows();
     const auto f32 = [&](const tensor::Shape& shape) {
       return b_.allocate(tensor::DType::kF32, shape);
@@ -111,7 +115,7 @@ class Layer {
     b_.linear({x, wq_, q.reshape({n, kHeads * kHd}), true});
     b_.query_norm_rope({batch, q, 1e-6f, rope_});
     b_.linear({x, wkv_, kv, true});
-    b_.window_insert({batch, kv, kv_norm_, 1e-6f, rope_, window_});
+    b_.window_insert({batch, kv, kv_norm_, 1e-6f, rope_, step_, window_});
     compress(batch, x, compress_, ape_, kv_norm_, state_, entries_);
     compress(batch, x, index_compress_, index_ape_, index_norm_, index_state_, keys_);
     const tensor::View index_q = f32({n, kIndexHeads, kIndexWidth});
@@ -121,7 +125,8 @@ class Layer {
     b_.index_select({batch, index_q, weights, rope_, kRatio, keys_, kTopk, selected});
     const tensor::View o = f32({n, kHeads, kHd});
     b_.sparse_attention(
-        {batch, q, window_, kWindow, entries_, kRatio, selected, sink_, 0.1f, rope_, o});
+        {batch, q, step_, window_, kWindow, entries_, kRatio, selected, sink_, 0.1f, rope_, o});
+    b_.window_commit({batch, step_, window_});
     const tensor::View u = f32({n, kD});
     b_.grouped_linear({o.reshape({n, kHeads * kHd}), wo_, kHeads, u});
     b_.hc_boundary({streams, {u, pending.post, pending.comb}, site_, norm_, constants, x});
@@ -154,15 +159,20 @@ class Layer {
   tensor::View view(const tensor::Shape& shape, float deviation = 1.0f) {
     return b_.upload(std::span<const float>(normal(++seed_, shape.elements(), deviation)), shape);
   }
-  RowPool row_pool(RowFormat format, int width, std::int64_t rows) {
-    RowPool pool{nullptr, format, width, 2, rows};
+  RowPool row_pool(RowFormat format, std::int64_t slots, std::int64_t rows) {
+    RowPool pool{nullptr, format, kHd, slots, rows};
+    pool.data = static_cast<std::byte*>(b_.allocate(tensor::DType::kU8, {pool.bytes()}).data);
+    return pool;
+  }
+  PagedPool paged_pool(RowFormat format, int width) {
+    PagedPool pool{nullptr, format, width, 2 * kPages, kPageRows};
     pool.data = static_cast<std::byte*>(b_.allocate(tensor::DType::kU8, {pool.bytes()}).data);
     return pool;
   }
   StatePool state_pool(int width) {
     StatePool state;
     state.slots = 2;
-    state.ring = 2 * kRatio + kMaxStep;
+    state.ring = 2 * kRatio + kDraftSlack;
     state.width = width;
     const tensor::Shape shape{2, state.ring, width};
     state.values = b_.allocate(tensor::DType::kF32, shape).f32();
@@ -171,7 +181,7 @@ class Layer {
   }
   void compress(const Batch& batch, const tensor::View& x, const Matrix (&w)[2],
                 const tensor::View& ape, const tensor::View& norm, const StatePool& state,
-                const RowPool& entries) {
+                const PagedPool& entries) {
     const tensor::Shape shape{batch.rows(), state.width};
     const tensor::View values = b_.allocate(tensor::DType::kF32, shape);
     const tensor::View gates = b_.allocate(tensor::DType::kF32, shape);
@@ -192,7 +202,9 @@ class Layer {
   HcSite site_;
   tensor::View norm_, kv_norm_, index_norm_, ape_, index_ape_, sink_, bias_;
   RopeTable rope_;
-  RowPool window_, entries_, keys_;
+  RowPool window_, step_;
+  PagedPool entries_, keys_;
+  std::vector<std::int32_t> pages_;
   StatePool state_, index_state_;
 };
 

@@ -13,17 +13,20 @@ namespace {
 constexpr std::int64_t kKeyBlock = 64;  // index keys decoded together
 constexpr std::int64_t kRowTile = 8;    // rows that share them
 
-// Entry w of one slot from the stored rows.
-void pool_entry(const Kernels& k, const CompressArgs& a, std::int64_t slot, std::int64_t w,
+// Entry w of one sequence: rows of the step from the batch, their gates with ape added already, earlier ones from the ring.
+void pool_entry(const Kernels& k, const CompressArgs& a, const Segment& seg, std::int64_t w,
                 float* entry) {
   const std::int64_t width = a.entries.width, ratio = a.ratio;
   thread_local std::vector<const float*> values, gates;
   values.clear();
   gates.clear();
   const auto add = [&](std::int64_t position, std::int64_t half) {
-    const std::int64_t at = a.state.offset(slot, position) + half * width;
-    values.push_back(a.state.values + at);
-    gates.push_back(a.state.gates + at);
+    const bool now = position >= seg.position;
+    const std::int64_t at = (now ? (seg.first_row + position - seg.position) * a.state.width
+                                 : a.state.offset(seg.slot, position)) +
+                            half * width;
+    values.push_back((now ? a.values.f32() : a.state.values) + at);
+    gates.push_back((now ? a.gates.f32() : a.state.gates) + at);
   };
   if (a.overlap && w > 0)
     for (std::int64_t j = 0; j < ratio; ++j) add(ratio * (w - 1) + j, 0);
@@ -52,12 +55,16 @@ void choose(const float* scores, std::int64_t count, std::int64_t topk, std::int
   std::sort(out, out + topk);
 }
 
-// The keys [begin, begin + count) of a slot as floats [count][width], in place or in `space`.
-const float* key_floats(const Kernels& k, const RowPool& keys, std::int64_t slot,
-                        std::int64_t begin, std::int64_t count, float* space) {
-  if (keys.format == RowFormat::kF32) return reinterpret_cast<const float*>(keys.row(slot, begin));
+// The keys [begin, begin + count) of a sequence as floats [count][width]: in place when they lie in one page and are stored so,
+// else in `space`.
+const float* key_floats(const Kernels& k, const PagedPool& keys,
+                        std::span<const std::int32_t> pages, std::int64_t begin, std::int64_t count,
+                        float* space) {
+  const bool together = begin / keys.rows_per_page == (begin + count - 1) / keys.rows_per_page;
+  if (keys.format == RowFormat::kF32 && together)
+    return reinterpret_cast<const float*>(keys.entry(pages, begin));
   for (std::int64_t w = 0; w < count; ++w)
-    k.load_row(keys.format, keys.width, keys.row(slot, begin + w), space + w * keys.width);
+    k.load_row(keys.format, keys.width, keys.entry(pages, begin + w), space + w * keys.width);
   return space;
 }
 
@@ -72,23 +79,19 @@ void CpuBackend::compress(const CompressArgs& a) {
   check_shape(a.gates, {n, stored}, "compress.gates");
   check_shape(a.ape, {ratio, stored}, "compress.ape");
   check_shape(a.norm, {width}, "compress.norm");
+  NIBBLE_CHECK(a.state.ring >= (a.overlap ? 2 : 1) * ratio + kDraftSlack,
+               "state ring {} for ratio {}", a.state.ring, ratio);
+  check_pages(a.entries, a.batch, a.ratio);
   tiles_.clear();  // a closing entry each: begin is its number
   for (std::size_t s = 0; s < a.batch.segments.size(); ++s) {
     const Segment& seg = a.batch.segments[s];
-    NIBBLE_CHECK(a.state.ring >= seg.rows + (a.overlap ? 2 : 1) * ratio,
-                 "state ring {} for {} rows", a.state.ring, seg.rows);
-    for (std::int64_t w = seg.position / ratio; ratio * (w + 1) <= seg.position + seg.rows; ++w) {
-      NIBBLE_CHECK(w < a.entries.rows_per_slot, "entry {} of {}", w, a.entries.rows_per_slot);
+    for (std::int64_t w = seg.position / ratio; ratio * (w + 1) <= seg.position + seg.rows; ++w)
       tiles_.push_back({static_cast<std::int32_t>(s), static_cast<std::int32_t>(w),
                         static_cast<std::int32_t>(w)});
-    }
   }
-  for_each_row(a.batch, 0.5 * static_cast<double>(stored), [&](const Segment& seg, std::int64_t i) {
-    const std::int64_t position = seg.position + i, from = (seg.first_row + i) * stored;
-    const std::int64_t to = a.state.offset(seg.slot, position);
-    std::copy_n(a.values.f32() + from, stored, a.state.values + to);
-    std::copy_n(a.gates.f32() + from, stored, a.state.gates + to);
-    k_.add(a.ape.f32() + (position % ratio) * stored, stored, a.state.gates + to);
+  for_each_row(a.batch, 0.2 * static_cast<double>(stored), [&](const Segment& seg, std::int64_t i) {
+    k_.add(a.ape.f32() + (seg.position + i) % ratio * stored, stored,
+           a.gates.f32() + (seg.first_row + i) * stored);
   });
   const double entry_ns = static_cast<double>(width * ratio * (a.overlap ? 2 : 1)) * 1.2 + 2000.0;
   parallel(static_cast<std::int64_t>(tiles_.size()), entry_ns,
@@ -98,10 +101,9 @@ void CpuBackend::compress(const CompressArgs& a) {
              float* angles = entry + width;
              for (std::int64_t item = begin; item < end; ++item) {
                const Tile& tile = tiles_[static_cast<std::size_t>(item)];
-               const std::int64_t slot =
-                   a.batch.segments[static_cast<std::size_t>(tile.group)].slot;
+               const Segment& seg = a.batch.segments[static_cast<std::size_t>(tile.group)];
                const std::int64_t w = tile.begin;
-               pool_entry(k_, a, slot, w, entry);
+               pool_entry(k_, a, seg, w, entry);
                if (numerics().release) k_.round_bf16(entry, width);
                norm_row(entry, a.norm.f32(), width, a.eps, entry);
                fill_rope_row(a.rope, ratio * w, angles);
@@ -109,9 +111,18 @@ void CpuBackend::compress(const CompressArgs& a) {
                float* tail = entry + width - 2L * a.rope.pairs;
                k_.rotate(tail, row.cos, row.sin, 2L * a.rope.pairs);
                if (numerics().release) k_.round_bf16(tail, 2L * a.rope.pairs);
-               k_.store_row(a.entries.format, a.entries.width, entry, a.entries.row(slot, w));
+               k_.store_row(a.entries.format, a.entries.width, entry,
+                            a.entries.entry(a.batch.pages_of(seg), w));
              }
            });
+  // Only now: until here the ring holds what the first entries needed.
+  for_each_row(a.batch, 0.2 * static_cast<double>(stored), [&](const Segment& seg, std::int64_t i) {
+    if (i < seg.rows - a.state.ring) return;
+    const std::int64_t from = (seg.first_row + i) * stored;
+    const std::int64_t to = a.state.offset(seg.slot, seg.position + i);
+    std::copy_n(a.values.f32() + from, stored, a.state.values + to);
+    std::copy_n(a.gates.f32() + from, stored, a.state.gates + to);
+  });
 }
 
 void CpuBackend::index_select(const IndexSelectArgs& a) {
@@ -123,9 +134,7 @@ void CpuBackend::index_select(const IndexSelectArgs& a) {
   NIBBLE_CHECK(a.ratio >= 1 && heads <= kMaxIndexHeads && a.keys.width == width,
                "ratio {}, {} heads, keys of {} channels for {}", a.ratio, heads, a.keys.width,
                width);
-  for (const Segment& seg : a.batch.segments)
-    NIBBLE_CHECK((seg.position + seg.rows) / a.ratio <= a.keys.rows_per_slot,
-                 "position {} with {} keys", seg.position + seg.rows, a.keys.rows_per_slot);
+  check_pages(a.keys, a.batch, a.ratio);
   const RopeAngles::Rows angles = angles_.of(a.rope, a.batch);
   const auto visible = [&](const Segment& seg, std::int64_t i) {
     return (seg.position + i + 1) / a.ratio;
@@ -175,7 +184,8 @@ void CpuBackend::index_select(const IndexSelectArgs& a) {
                      float* decoded = space.get(kKeyBlock * width);
                      for (std::int64_t b = begin; b < end; ++b) {
                        const std::int64_t w = b * kKeyBlock, some = std::min(kKeyBlock, count - w);
-                       score(seg, i, key_floats(k_, a.keys, seg.slot, w, some, decoded), some,
+                       score(seg, i,
+                             key_floats(k_, a.keys, a.batch.pages_of(seg), w, some, decoded), some,
                              scores + w);
                      }
                    });
@@ -189,27 +199,27 @@ void CpuBackend::index_select(const IndexSelectArgs& a) {
       tiles_.push_back({static_cast<std::int32_t>(s), i,
                         std::min<std::int32_t>(a.batch.segments[s].rows, i + kRowTile)});
   const double tile_ns = key_ns * kRowTile * static_cast<double>(topk);
-  parallel(static_cast<std::int64_t>(tiles_.size()), tile_ns,
-           [&](std::int64_t begin, std::int64_t end) {
-             thread_local Scratch<float> space, score_space;
-             float* decoded = space.get(kKeyBlock * width);
-             for (std::int64_t item = begin; item < end; ++item) {
-               const Tile& tile = tiles_[static_cast<std::size_t>(item)];
-               const Segment& seg = a.batch.segments[static_cast<std::size_t>(tile.group)];
-               const std::int64_t most = visible(seg, tile.end - 1);
-               float* scores = score_space.get(kRowTile * most);
-               for (std::int64_t w = 0; most > topk && w < most; w += kKeyBlock) {
-                 const std::int64_t some = std::min(kKeyBlock, most - w);
-                 const float* keys = key_floats(k_, a.keys, seg.slot, w, some, decoded);
-                 for (std::int64_t i = tile.begin; i < tile.end; ++i)
-                   if (visible(seg, i) > topk)
-                     score(seg, i, keys, std::clamp<std::int64_t>(visible(seg, i) - w, 0, some),
-                           scores + (i - tile.begin) * most + w);
-               }
-               for (std::int64_t i = tile.begin; i < tile.end; ++i)
-                 select(seg, i, scores + (i - tile.begin) * most);
-             }
-           });
+  parallel(
+      static_cast<std::int64_t>(tiles_.size()), tile_ns, [&](std::int64_t begin, std::int64_t end) {
+        thread_local Scratch<float> space, score_space;
+        float* decoded = space.get(kKeyBlock * width);
+        for (std::int64_t item = begin; item < end; ++item) {
+          const Tile& tile = tiles_[static_cast<std::size_t>(item)];
+          const Segment& seg = a.batch.segments[static_cast<std::size_t>(tile.group)];
+          const std::int64_t most = visible(seg, tile.end - 1);
+          float* scores = score_space.get(kRowTile * most);
+          for (std::int64_t w = 0; most > topk && w < most; w += kKeyBlock) {
+            const std::int64_t some = std::min(kKeyBlock, most - w);
+            const float* keys = key_floats(k_, a.keys, a.batch.pages_of(seg), w, some, decoded);
+            for (std::int64_t i = tile.begin; i < tile.end; ++i)
+              if (visible(seg, i) > topk)
+                score(seg, i, keys, std::clamp<std::int64_t>(visible(seg, i) - w, 0, some),
+                      scores + (i - tile.begin) * most + w);
+          }
+          for (std::int64_t i = tile.begin; i < tile.end; ++i)
+            select(seg, i, scores + (i - tile.begin) * most);
+        }
+      });
 }
 
 }  // namespace nibble::ops::cpu

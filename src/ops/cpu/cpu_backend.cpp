@@ -1,4 +1,4 @@
-// Memory, names and threads of the CPU backend.
+// Memory, copies, names and threads of the CPU backend.
 #include "ops/cpu/cpu_backend.h"
 
 #include <fmt/format.h>
@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ops/cpu/panel.h"
+#include "ops/host_copy.h"
 #include "ops/registry.h"
 #include "quant/bf16.h"
 
@@ -43,6 +44,22 @@ tensor::View CpuBackend::upload(std::span<const std::int32_t> values, const tens
 
 void CpuBackend::download(const tensor::View& view, std::span<std::byte> host) {
   HostMemory::download(view, host);
+}
+
+void CpuBackend::save_ranges(std::span<const ByteRange> ranges, std::span<std::byte> host) {
+  host::save_ranges(ranges, host);
+}
+
+void CpuBackend::load_ranges(std::span<const ByteRange> ranges, std::span<const std::byte> host) {
+  host::load_ranges(ranges, host);
+}
+
+void CpuBackend::gather_rows(const GatherRowsArgs& args) {
+  host::gather_rows(args);
+}
+
+void CpuBackend::window_commit(const WindowCommitArgs& args) {
+  host::window_commit(args);
 }
 
 void CpuBackend::run_pieces(std::int64_t count, double item_ns, const Body& body) {

@@ -56,12 +56,15 @@ TEST_F(CpuOps, ASinkFarAboveTheScoresLeavesNothing) {
   const std::vector<TokenId> ids{0};
   const std::vector<Segment> segments{{0, 1, 0, 0}};
   for (Backend* backend : {static_cast<Backend*>(&b), static_cast<Backend*>(&reference)}) {
-    RowPool window{nullptr, RowFormat::kF32, 8, 1, 1};
-    window.data = static_cast<std::byte*>(put(*backend, Floats(8, 1.0f), {1, 8}).data);
+    RowPool window{nullptr, RowFormat::kF32, 8, 1, 1 + kDraftSlack};
+    window.data = static_cast<std::byte*>(backend->allocate(DType::kF32, {9, 8}).data);
+    RowPool step{nullptr, RowFormat::kF32, 8, 1, 1};
+    step.data = static_cast<std::byte*>(put(*backend, Floats(8, 1.0f), {1, 8}).data);
     for (const float sink : {-1000.0f, 1000.0f}) {
       const View o = put(*backend, Floats(8, std::nanf("")), {1, 1, 8});
       backend->sparse_attention({.batch = {ids, segments},
                                  .q = put(*backend, Floats(8, 1.0f), {1, 1, 8}),
+                                 .step = step,
                                  .window_rows = window,
                                  .window = 1,
                                  .entries = {},
@@ -116,17 +119,18 @@ TEST_F(CpuOpsDeathTest, RefusesAnExpertThatIsNotThere) {
                "expert 2 of 2");
 }
 
-// A step whose last rows overwrite what its first queries still need.
+// A ring in which going back by kDraftSlack tokens would find overwritten rows.
 TEST_F(CpuOpsDeathTest, RefusesAWindowRingThatIsTooShort) {
   ref::RefBackend reference{Numerics{}};
   const std::vector<TokenId> ids(3, 0);
   const std::vector<Segment> segments{{0, 3, 0, 10}};
   for (Backend* backend : {static_cast<Backend*>(&b), static_cast<Backend*>(&reference)}) {
-    RowPool window{nullptr, RowFormat::kF32, 8, 1, 5};
-    window.data = static_cast<std::byte*>(backend->allocate(DType::kF32, {5, 8}).data);
+    RowPool window{nullptr, RowFormat::kF32, 8, 1, 11};
+    window.data = static_cast<std::byte*>(backend->allocate(DType::kF32, {11, 8}).data);
     const View q = backend->allocate(DType::kF32, {3, 1, 8});
     EXPECT_DEATH(backend->sparse_attention({.batch = {ids, segments},
                                             .q = q,
+                                            .step = window,
                                             .window_rows = window,
                                             .window = 4,
                                             .entries = {},
@@ -136,7 +140,32 @@ TEST_F(CpuOpsDeathTest, RefusesAWindowRingThatIsTooShort) {
                                             .scale = 1.0f,
                                             .rope = {},
                                             .o = backend->allocate(DType::kF32, {3, 1, 8})}),
-                 "window ring of 5 rows");
+                 "window of 4 in a ring of 11 rows");
+  }
+}
+
+// A table that ends before the last entry, and ones that name pages which are not there.
+TEST_F(CpuOpsDeathTest, RefusesPagesThatAreNotThere) {
+  ref::RefBackend reference{Numerics{}};
+  const std::vector<TokenId> ids(1, 0);
+  const std::vector<Segment> segments{{0, 1, 0, 11, 1}};  // six entries of ratio 2: two pages
+  for (Backend* backend : {static_cast<Backend*>(&b), static_cast<Backend*>(&reference)}) {
+    PagedPool keys{nullptr, RowFormat::kF32, 8, 4, 3};
+    keys.data = static_cast<std::byte*>(backend->allocate(DType::kF32, {12, 8}).data);
+    const auto select = [&](const std::vector<std::int32_t>& pages) {
+      backend->index_select({{ids, segments, pages},
+                             backend->allocate(DType::kF32, {1, 1, 8}),
+                             backend->allocate(DType::kF32, {1, 1}),
+                             {},
+                             2,
+                             keys,
+                             2,
+                             backend->allocate(DType::kI32, {1, 2})});
+    };
+    select({9, 3, 0, 9});
+    EXPECT_DEATH(select({0, 3}), "6 entries from page 1 of a table of 2 on");
+    EXPECT_DEATH(select({0, 3, 4}), "pages 3 to 4 in a pool of 4");
+    EXPECT_DEATH(select({0, -1, 2}), "pages -1 to 2 in a pool of 4");
   }
 }
 

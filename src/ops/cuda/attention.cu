@@ -26,17 +26,29 @@ __global__ void query_kernel(float* q, BatchRows rows, int heads, int hd, float 
   } else {
     rms_norm_row(x, nullptr, hd, eps, false, x);
   }
-  rope_row(x, hd, rows.position[n], rope, 1.0f, release);
+  rope_row(x, hd, rows.position(n), rope, 1.0f, release);
 }
 
 __global__ void window_kernel(const float* kv, BatchRows rows, const float* norm, float eps,
-                              RopeTable rope, Pool window, bool release) {
+                              RopeTable rope, Pool step, Pool window, bool release) {
   extern __shared__ float s_row[];  // [width]
   const int n = blockIdx.x, hd = window.width;
-  const std::int64_t position = rows.position[n];
+  const Segment& seg = rows.of(n);
+  const std::int64_t position = rows.position(n);
   rms_norm_row(kv + static_cast<std::int64_t>(n) * hd, norm, hd, eps, release, s_row);
   rope_row(s_row, hd, position, rope, 1.0f, release);
-  store_row(window, window.row(rows.slot[n], position % window.rows_per_slot), s_row);
+  store_row(step, step.row(0, n), s_row);
+  if (fits_ring(seg)) store_row(window, window.at_position(seg.slot, position), s_row);
+}
+
+// A block a row: the last ones of long segments.
+__global__ void window_commit_kernel(BatchRows rows, Pool step, Pool window) {
+  const int n = blockIdx.x;
+  const Segment& seg = rows.of(n);
+  if (fits_ring(seg) || n - seg.first_row < seg.rows - window.group_rows) return;
+  const std::byte* from = step.row(0, n);
+  std::byte* to = window.at_position(seg.slot, rows.position(n));
+  for (std::int64_t i = threadIdx.x; i < step.row_bytes; i += blockDim.x) to[i] = from[i];
 }
 
 // A block one head of one query; its scores in shared memory, keys in canonical order: window rows, then entries. Sums over
@@ -46,7 +58,8 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(Attention 
   const std::int64_t n = blockIdx.x / p.heads;
   const int h = blockIdx.x % p.heads, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp,
             warps = blockDim.x / kWarp;
-  const std::int64_t t = p.rows.position[n], slot = p.rows.slot[n];
+  const Segment& seg = p.rows.of(n);
+  const std::int64_t t = p.rows.position(n);
   const std::int64_t first = max(static_cast<std::int64_t>(0), t - p.window + 1);
   const int in_window = static_cast<int>(t - first + 1);
   __shared__ int s_entries;
@@ -63,11 +76,14 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(Attention 
   const auto key_row = [&](int j, const Pool*& pool) {
     if (j < in_window) {
       pool = &p.window_rows;
-      return p.window_rows.row(slot, (first + j) % p.window_rows.rows_per_slot);
+      const std::int64_t position = first + j;
+      return position >= seg.position ? p.step.row(0, seg.first_row + position - seg.position)
+                                      : p.window_rows.at_position(seg.slot, position);
     }
     pool = &p.entries;
     const int w = j - in_window;
-    return p.entries.row(slot, p.selected ? p.selected[n * p.topk + w] : w);
+    return p.entries.entry(p.rows.pages + seg.first_page,
+                           p.selected ? p.selected[n * p.topk + w] : w);
   };
   const float* q = p.q + (n * p.heads + h) * p.hd;
   float top = -INFINITY;
@@ -113,11 +129,17 @@ void launch_query_norm_rope(float* q, std::int64_t n, BatchRows rows, int heads,
 }
 
 void launch_window_insert(const float* kv, std::int64_t n, BatchRows rows, const float* norm,
-                          float eps, RopeTable rope, const Pool& window, bool release,
-                          cudaStream_t stream) {
+                          float eps, RopeTable rope, const Pool& step, const Pool& window,
+                          bool release, cudaStream_t stream) {
   const std::size_t shared = static_cast<std::size_t>(window.width) * sizeof(float);
   window_kernel<<<static_cast<unsigned>(n), kThreads, shared, stream>>>(kv, rows, norm, eps, rope,
-                                                                        window, release);
+                                                                        step, window, release);
+  NIBBLE_CUDA(cudaGetLastError());
+}
+
+void launch_window_commit(std::int64_t n, BatchRows rows, const Pool& step, const Pool& window,
+                          cudaStream_t stream) {
+  window_commit_kernel<<<static_cast<unsigned>(n), kThreads, 0, stream>>>(rows, step, window);
   NIBBLE_CUDA(cudaGetLastError());
 }
 

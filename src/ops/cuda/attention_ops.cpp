@@ -18,9 +18,17 @@ void CudaBackend::window_insert(const WindowInsertArgs& a) {
   const std::int64_t n = a.batch.rows(), hd = a.window.width;
   check_shape(a.kv, {n, hd}, "window.kv");
   check_shape(a.norm, {hd}, "window.norm");
+  NIBBLE_CHECK(a.step.rows_per_slot >= n && a.step.width == hd, "{} step rows of {}",
+               a.step.rows_per_slot, a.step.width);
   if (n == 0) return;
   launch_window_insert(a.kv.f32(), n, rows_of(a.batch), a.norm.f32(), a.eps, a.rope,
-                       device_pool(a.window), numerics().release, stream_);
+                       device_pool(a.step), device_pool(a.window), numerics().release, stream_);
+}
+
+void CudaBackend::window_commit(const WindowCommitArgs& a) {
+  if (std::ranges::all_of(a.batch.segments, fits_ring)) return;
+  launch_window_commit(a.batch.rows(), rows_of(a.batch), device_pool(a.step), device_pool(a.window),
+                       stream_);
 }
 
 void CudaBackend::sparse_attention(const SparseAttentionArgs& a) {
@@ -28,14 +36,13 @@ void CudaBackend::sparse_attention(const SparseAttentionArgs& a) {
   check_shape(a.q, {n, heads, hd}, "attention.q");
   check_shape(a.o, {n, heads, hd}, "attention.o");
   check_shape(a.sink, {heads}, "attention.sink");
+  NIBBLE_CHECK(a.window_rows.rows_per_slot >= a.window + kDraftSlack && a.window_rows.width == hd,
+               "window of {} in a ring of {} rows", a.window, a.window_rows.rows_per_slot);
+  if (!a.entries.empty()) check_pages(a.entries, a.batch, a.ratio);
   if (n == 0) return;
   std::int64_t most_keys = 0;
   for (const Segment& seg : a.batch.segments) {
     const std::int64_t last = seg.position + seg.rows - 1;
-    // The step's last rows are in the ring already.
-    NIBBLE_CHECK(seg.rows + std::min<std::int64_t>(a.window - 1, seg.position) <=
-                     a.window_rows.rows_per_slot,
-                 "window ring of {} rows", a.window_rows.rows_per_slot);
     std::int64_t entries = 0;
     if (!a.selected.empty())
       entries = a.selected.shape[1];
@@ -45,6 +52,7 @@ void CudaBackend::sparse_attention(const SparseAttentionArgs& a) {
   }
   const Attention attention{a.q.f32(),
                             rows_of(a.batch),
+                            device_pool(a.step),
                             device_pool(a.window_rows),
                             device_pool(a.entries),
                             a.selected.empty() ? nullptr : a.selected.i32(),

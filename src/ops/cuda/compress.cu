@@ -10,9 +10,8 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kSelectThreads = 512;
 
-__global__ void store_state_kernel(Compress p) {
-  const std::int64_t n = blockIdx.x, position = p.rows.position[n],
-                     to = p.state_at(p.rows.slot[n], position);
+__device__ void store_state(const Compress& p, std::int64_t n) {
+  const std::int64_t position = p.rows.position(n), to = p.state_at(p.rows.of(n).slot, position);
   for (int d = threadIdx.x; d < p.state.width; d += blockDim.x) {
     p.state.values[to + d] = p.values[n * p.state.width + d];
     p.state.gates[to + d] =
@@ -20,27 +19,41 @@ __global__ void store_state_kernel(Compress p) {
   }
 }
 
-// A block a row of the batch; those whose token closes an entry make it, a thread a channel, tokens in order.
-__global__ void close_entry_kernel(Compress p) {
+// A block a row of the batch; those whose token closes an entry make it, a thread a channel, tokens in order: those of the step
+// from the batch, earlier ones from the ring. Rows of segments that fit_ring() go into the ring here, since that overwrites
+// nothing which a row of the same segment reads: at most positions up to its first one less 2 * ratio (ratio).
+__global__ void compress_kernel(Compress p) {
   extern __shared__ float s_entry[];  // [width]
-  const std::int64_t n = blockIdx.x, position = p.rows.position[n], slot = p.rows.slot[n];
+  const std::int64_t n = blockIdx.x, position = p.rows.position(n);
+  const Segment& seg = p.rows.of(n);
+  if (fits_ring(seg)) store_state(p, n);
   if ((position + 1) % p.ratio != 0) return;
   const std::int64_t w = position / p.ratio;
-  const int width = p.entries.width;
+  const int width = p.entries.width, stored = p.state.width;
   const bool before = p.overlap && w > 0;  // the first halves of window w - 1
   const int count = before ? 2 * p.ratio : p.ratio;
+  const std::int64_t oldest = p.ratio * (before ? w - 1 : w);
   for (int d = threadIdx.x; d < width; d += blockDim.x) {
-    const auto at = [&](int j) {
-      if (before && j < p.ratio) return p.state_at(slot, p.ratio * (w - 1) + j) + d;
-      return p.state_at(slot, p.ratio * w + (before ? j - p.ratio : j)) + (p.overlap ? width : 0) +
-             d;
+    const auto channel = [&](int j) {
+      return d + (p.overlap && !(before && j < p.ratio) ? width : 0);
+    };
+    const auto value = [&](int j) {
+      const std::int64_t at = oldest + j;
+      return at >= seg.position ? p.values[(seg.first_row + at - seg.position) * stored + channel(j)]
+                                : p.state.values[p.state_at(seg.slot, at) + channel(j)];
+    };
+    const auto gate = [&](int j) {
+      const std::int64_t at = oldest + j;
+      return at >= seg.position ? p.gates[(seg.first_row + at - seg.position) * stored + channel(j)] +
+                                      p.ape[at % p.ratio * stored + channel(j)]
+                                : p.state.gates[p.state_at(seg.slot, at) + channel(j)];
     };
     float top = -INFINITY, sum = 0.0f, acc = 0.0f;
-    for (int j = 0; j < count; ++j) top = fmaxf(top, p.state.gates[at(j)]);
+    for (int j = 0; j < count; ++j) top = fmaxf(top, gate(j));
     for (int j = 0; j < count; ++j) {
-      const float weight = expf(p.state.gates[at(j)] - top);
+      const float weight = expf(gate(j) - top);
       sum += weight;
-      acc += weight * p.state.values[at(j)];
+      acc += weight * value(j);
     }
     const float entry = acc / sum;
     s_entry[d] = p.release ? quant::bf16_round(entry) : entry;
@@ -48,7 +61,14 @@ __global__ void close_entry_kernel(Compress p) {
   __syncthreads();
   rms_norm_row(s_entry, p.norm, width, p.eps, p.release, s_entry);
   rope_row(s_entry, width, p.ratio * w, p.rope, 1.0f, p.release);
-  store_row(p.entries, p.entries.row(slot, w), s_entry);
+  store_row(p.entries, p.entries.entry(p.rows.pages + seg.first_page, w), s_entry);
+}
+
+// The last rows of the other segments, once their entries are closed.
+__global__ void store_state_kernel(Compress p) {
+  const std::int64_t n = blockIdx.x;
+  const Segment& seg = p.rows.of(n);
+  if (!fits_ring(seg) && n - seg.first_row >= seg.rows - p.state.ring) store_state(p, n);
 }
 
 // A block a head: rotation and, for FP4 keys, the keys' own grid.
@@ -57,7 +77,7 @@ __global__ void index_query_kernel(Select p) {
   if (p.visible(n) <= p.topk) return;
   const int width = p.keys.width;
   float* q = p.q + static_cast<std::int64_t>(blockIdx.x) * width;
-  rope_row(q, width, p.rows.position[n], p.rope, 1.0f, p.release);
+  rope_row(q, width, p.rows.position(n), p.rope, 1.0f, p.release);
   if (p.keys.format != RowFormat::kFp4Index) return;
   hadamard_row(q, width);
   bf16_round_row(q, width);
@@ -77,7 +97,7 @@ __global__ void index_score_kernel(Select p) {
   const std::int64_t visible = p.visible(n);
   if (visible <= p.topk || w >= visible) return;
   const int lane = threadIdx.x % kWarp, width = p.keys.width;
-  const std::byte* row = p.keys.row(p.rows.slot[n], w);
+  const std::byte* row = p.keys.entry(p.rows.pages + p.rows.of(n).first_page, w);
   float sum = 0.0f;
   for (int h = 0; h < p.heads; ++h) {
     const float* q = p.q + (n * p.heads + h) * width;
@@ -166,12 +186,12 @@ __global__ void __launch_bounds__(kSelectThreads) index_select_kernel(Select p) 
 
 }  // namespace
 
-void launch_compress(const Compress& args, std::int64_t n, bool closes, cudaStream_t stream) {
-  store_state_kernel<<<static_cast<unsigned>(n), kThreads, 0, stream>>>(args);
-  NIBBLE_CUDA(cudaGetLastError());
-  if (!closes) return;
+void launch_compress(const Compress& args, std::int64_t n, bool all_fit, cudaStream_t stream) {
   const std::size_t shared = static_cast<std::size_t>(args.entries.width) * sizeof(float);
-  close_entry_kernel<<<static_cast<unsigned>(n), kThreads, shared, stream>>>(args);
+  compress_kernel<<<static_cast<unsigned>(n), kThreads, shared, stream>>>(args);
+  NIBBLE_CUDA(cudaGetLastError());
+  if (all_fit) return;
+  store_state_kernel<<<static_cast<unsigned>(n), kThreads, 0, stream>>>(args);
   NIBBLE_CUDA(cudaGetLastError());
 }
 

@@ -14,21 +14,15 @@ void CudaBackend::compress(const CompressArgs& a) {
   check_shape(a.values, {n, stored}, "compress.values");
   check_shape(a.gates, {n, stored}, "compress.gates");
   check_shape(a.ape, {ratio, stored}, "compress.ape");
-  bool closes = false;
-  for (const Segment& seg : a.batch.segments) {
-    const std::int64_t end = seg.position + seg.rows;
-    NIBBLE_CHECK(a.state.ring >= seg.rows + (a.overlap ? 2 : 1) * ratio,
-                 "state ring {} for {} rows", a.state.ring, seg.rows);
-    NIBBLE_CHECK(end / ratio <= a.entries.rows_per_slot, "entry {} of {}", end / ratio - 1,
-                 a.entries.rows_per_slot);
-    closes = closes || end / ratio > seg.position / ratio;
-  }
+  NIBBLE_CHECK(a.state.ring >= (a.overlap ? 2 : 1) * ratio + kDraftSlack,
+               "state ring {} for ratio {}", a.state.ring, ratio);
+  check_pages(a.entries, a.batch, a.ratio);
   if (n == 0) return;
   const Compress compress{
       a.values.f32(), a.gates.f32(),          a.ape.f32(), a.norm.f32(), rows_of(a.batch),
       a.state,        device_pool(a.entries), a.rope,      a.eps,        a.ratio,
       a.overlap,      numerics().release};
-  launch_compress(compress, n, closes, stream_);
+  launch_compress(compress, n, std::ranges::all_of(a.batch.segments, fits_ring), stream_);
 }
 
 void CudaBackend::index_select(const IndexSelectArgs& a) {
@@ -36,6 +30,7 @@ void CudaBackend::index_select(const IndexSelectArgs& a) {
   check_shape(a.q, {n, heads, width}, "index.q");
   check_shape(a.weights, {n, heads}, "index.weights");
   check_shape(a.selected, {n, topk}, "index.selected");
+  check_pages(a.keys, a.batch, a.ratio);
   if (n == 0) return;
   std::int64_t most = 0;
   for (const Segment& seg : a.batch.segments)

@@ -135,6 +135,8 @@ void CudaBackend::download(const tensor::View& view, std::span<std::byte> host) 
 
 const void* CudaBackend::HostCopies::get(const void* data, std::size_t bytes) {
   const auto* begin = static_cast<const std::byte*>(data);
+  if (bytes > 0 && known_.size() == bytes && std::memcmp(known_.data(), data, bytes) == 0)
+    return known_device_;
   const auto found = std::find_if(copies_.begin(), copies_.end(), [&](const Copy& copy) {
     return copy.host.size() == bytes &&
            (bytes == 0 || std::memcmp(copy.host.data(), data, bytes) == 0);
@@ -177,21 +179,10 @@ Pool CudaBackend::device_pool(const RowPool& pool) {
           row_bytes(pool.format, pool.width)};
 }
 
-BatchRows CudaBackend::rows_of(const Batch& batch) {
-  std::vector<std::int32_t> slots, positions;
-  slots.reserve(batch.ids.size());
-  positions.reserve(batch.ids.size());
-  for (const Segment& segment : batch.segments)
-    for (std::int32_t i = 0; i < segment.rows; ++i) {
-      slots.push_back(segment.slot);
-      positions.push_back(segment.position + i);
-    }
-  NIBBLE_CHECK(slots.size() == batch.ids.size(), "segments hold {} of {} rows", slots.size(),
-               batch.ids.size());
-  BatchRows rows;
-  rows.slot = copies_.get(std::span<const std::int32_t>(slots));
-  rows.position = copies_.get(std::span<const std::int32_t>(positions));
-  return rows;
+Pool CudaBackend::device_pool(const PagedPool& pool) {
+  if (pool.empty()) return {};
+  return {pool.data, pool.format, pool.width, pool.rows_per_page,
+          row_bytes(pool.format, pool.width)};
 }
 
 }  // namespace nibble::ops::cuda

@@ -35,8 +35,12 @@ class CudaBackend : public Backend {
   tensor::View upload(std::span<const float> values, const tensor::Shape& shape) override;
   tensor::View upload(std::span<const std::int32_t> values, const tensor::Shape& shape) override;
   void download(const tensor::View& view, std::span<std::byte> host) override;
+  void save_ranges(std::span<const ByteRange> ranges, std::span<std::byte> host) override;
+  void load_ranges(std::span<const ByteRange> ranges, std::span<const std::byte> host) override;
+  void begin_step(const Batch& batch) override;
 
   void embed(const EmbedArgs& args) override;
+  void gather_rows(const GatherRowsArgs& args) override;
   void rms_norm(const RmsNormArgs& args) override;
   void linear(const LinearArgs& args) override;
   void grouped_linear(const GroupedLinearArgs& args) override;
@@ -46,6 +50,7 @@ class CudaBackend : public Backend {
   void stream_add(const StreamAddArgs& args) override;
   void query_norm_rope(const QueryNormRopeArgs& args) override;
   void window_insert(const WindowInsertArgs& args) override;
+  void window_commit(const WindowCommitArgs& args) override;
   void compress(const CompressArgs& args) override;
   void index_select(const IndexSelectArgs& args) override;
   void sparse_attention(const SparseAttentionArgs& args) override;
@@ -64,6 +69,11 @@ class CudaBackend : public Backend {
     const T* get(std::span<const T> values) {
       return static_cast<const T*>(get(values.data(), values.size_bytes()));
     }
+    // These bytes lie at `device` already. Both are borrowed until the next call.
+    void know(std::span<const std::byte> host, const void* device) {
+      known_ = host;
+      known_device_ = device;
+    }
 
    private:
     struct Copy {
@@ -76,22 +86,39 @@ class CudaBackend : public Backend {
     cudaStream_t& stream_;
     std::vector<Copy> copies_;
     std::uint64_t calls_ = 0;
+    std::span<const std::byte> known_;
+    const void* known_device_ = nullptr;
   };
   // A layer's routed experts as an array in device memory, made once.
   const ExpertMatrices* expert_table(std::span<const ExpertWeights> experts);
 
+  // The step's batch on the device.
+  struct StepData {
+    std::size_t rows = 0, segments = 0, pages = 0;  // that there is room for
+    std::size_t segments_at = 0, segment_count = 0, page_count = 0;
+    std::vector<std::byte> host;
+    std::vector<std::int32_t> row_segment;
+    Scratch device;
+    BatchRows on_device;
+  };
+  // A contract check too: the batch is the step's.
   BatchRows rows_of(const Batch& batch);
+  // The ranges, and where each one lies among the host's bytes, on the device.
+  const StagedRange* staged(std::span<const ByteRange> ranges, std::size_t host);
   tensor::View copy_in(const void* values, std::int64_t count, tensor::DType dtype,
                        const tensor::Shape& shape);
   // x rounded to the FP8 grid in groups of 128 channels, in scratch memory.
   const float* fp8_rounded(const float* x, std::int64_t n, std::int64_t d);
   static Pool device_pool(const RowPool& pool);
+  static Pool device_pool(const PagedPool& pool);
 
   cudaStream_t stream_ = nullptr;
   std::string description_;
   DeviceArena arena_;
   HostCopies copies_{stream_};
-  Scratch rounded_, index_scores_, hidden_, parts_;
+  StepData step_;
+  Scratch rounded_, index_scores_, hidden_, parts_, staging_, staged_ranges_;
+  std::vector<StagedRange> staged_;
   struct ExpertTable {
     std::vector<ExpertMatrices> host;
     const ExpertMatrices* device = nullptr;

@@ -22,8 +22,8 @@ void* take(std::int64_t bytes) {
     std::size_t free = 0, total = 0;
     NIBBLE_CUDA(cudaMemGetInfo(&free, &total));
     throw Error(ExitCode::kFailed, fmt::format("out of GPU memory: {} bytes more were needed, {} "
-                                               "of {} are free; a smaller --max-model-len "
-                                               "needs less",
+                                               "of {} are free; a smaller --max-total-tokens "
+                                               "or --max-num-seqs needs less",
                                                bytes, free, total));
   }
   NIBBLE_CUDA(error);

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "nibble/types.h"
+#include "ops/batch.h"
 #include "ops/matrix.h"
 #include "ops/rope.h"
 #include "ops/row_pool.h"
@@ -19,23 +20,40 @@ namespace nibble::ops::cuda {
 inline constexpr int kMaxStreams = 8;  // of the hyper-connections
 inline constexpr int kMaxChosen = 32;  // experts a token
 
-// Of a batch's rows.
+// The batch of a step, where begin_step() copied it.
 struct BatchRows {
-  const std::int32_t* slot = nullptr;      // [n]
-  const std::int32_t* position = nullptr;  // [n]
+  const std::int32_t* segment = nullptr;  // [n] index into
+  const Segment* segments = nullptr;
+  const std::int32_t* pages = nullptr;  // of the batch: Segment::first_page
+
+#ifdef __CUDACC__
+  __device__ const Segment& of(std::int64_t n) const {
+    return segments[segment[n]];
+  }
+  __device__ std::int64_t position(std::int64_t n) const {
+    return of(n).position + n - of(n).first_row;
+  }
+#endif
 };
 
-// A RowPool with its row size worked out.
+// A RowPool or a PagedPool with its row size worked out; a group is a slot or a page.
 struct Pool {
   std::byte* data = nullptr;
   RowFormat format = RowFormat::kF32;
   int width = 0;
-  std::int64_t rows_per_slot = 0;
+  std::int64_t group_rows = 0;
   std::int64_t row_bytes = 0;
 
 #ifdef __CUDACC__
-  __device__ std::byte* row(std::int64_t slot, std::int64_t r) const {
-    return data + (slot * rows_per_slot + r) * row_bytes;
+  __device__ std::byte* row(std::int64_t group, std::int64_t r) const {
+    return data + (group * group_rows + r) * row_bytes;
+  }
+  __device__ std::byte* at_position(std::int64_t slot, std::int64_t position) const {
+    return row(slot, position % group_rows);
+  }
+  // Entry w of the sequence that has these pages.
+  __device__ std::byte* entry(const std::int32_t* pages, std::int64_t w) const {
+    return row(pages[w / group_rows], w % group_rows);
   }
 #endif
 };
@@ -96,13 +114,15 @@ void launch_query_norm_rope(float* q, std::int64_t n, BatchRows rows, int heads,
                             RopeTable rope, bool release, cudaStream_t stream);
 // kv [n, width of the window's rows]
 void launch_window_insert(const float* kv, std::int64_t n, BatchRows rows, const float* norm,
-                          float eps, RopeTable rope, const Pool& window, bool release,
+                          float eps, RopeTable rope, const Pool& step, const Pool& window,
+                          bool release, cudaStream_t stream);
+void launch_window_commit(std::int64_t n, BatchRows rows, const Pool& step, const Pool& window,
                           cudaStream_t stream);
 
 struct Attention {
   const float* q;  // [n, heads, hd]
   BatchRows rows;
-  Pool window_rows, entries;
+  Pool step, window_rows, entries;
   const std::int32_t* selected;  // [n, topk]; null: all visible entries
   const float* sink;             // [heads]
   RopeTable rope;
@@ -134,8 +154,8 @@ struct Compress {
   }
 #endif
 };
-// closes: some row of the batch closes an entry
-void launch_compress(const Compress& args, std::int64_t n, bool closes, cudaStream_t stream);
+// all_fit: every segment fits_ring(), and one launch does it all
+void launch_compress(const Compress& args, std::int64_t n, bool all_fit, cudaStream_t stream);
 
 struct Select {
   float* q;              // [n, heads, width of the keys], destroyed
@@ -151,11 +171,26 @@ struct Select {
 
 #ifdef __CUDACC__
   __device__ std::int64_t visible(std::int64_t n) const {
-    return (static_cast<std::int64_t>(rows.position[n]) + 1) / ratio;
+    return (rows.position(n) + 1) / ratio;
   }
 #endif
 };
 void launch_index_select(const Select& args, std::int64_t n, cudaStream_t stream);
+
+// --- copy.cu ---
+
+// y[i] = x[rows[i]] for m rows of `width` floats
+void launch_gather_rows(const float* x, const std::int32_t* rows, std::int64_t m,
+                        std::int64_t width, float* y, cudaStream_t stream);
+
+struct StagedRange {
+  std::byte* data;
+  std::int64_t offset;  // in the staging buffer
+  std::int64_t bytes;
+};
+// Ranges to the staging buffer, or from it.
+void launch_copy_ranges(const StagedRange* ranges, std::int64_t count, std::byte* staging,
+                        bool to_staging, cudaStream_t stream);
 
 // --- moe.cu ---
 

@@ -23,7 +23,10 @@ void RefBackend::query_norm_rope(const QueryNormRopeArgs& a) {
 }
 
 void RefBackend::window_insert(const WindowInsertArgs& a) {
-  const std::int64_t hd = a.window.width;
+  const RowFormat format = a.window.format;
+  const int hd = a.window.width;
+  NIBBLE_CHECK(a.step.rows_per_slot >= a.batch.rows() && a.step.width == hd, "{} step rows of {}",
+               a.step.rows_per_slot, a.step.width);
   check_shape(a.kv, {a.batch.rows(), hd}, "window.kv");
   check_shape(a.norm, {hd}, "window.norm");
   std::vector<float> row(static_cast<std::size_t>(hd));
@@ -34,36 +37,42 @@ void RefBackend::window_insert(const WindowInsertArgs& a) {
       if (numerics().release) bf16_round(row.data(), hd);
       rope_row(row.data(), hd, position, a.rope, 1.0f);
       if (numerics().release) bf16_round(row.data(), hd);
-      store_row(a.window, seg.slot, position % a.window.rows_per_slot, row.data());
+      store_row(format, hd, row.data(), a.step.row(0, seg.first_row + i));
+      if (fits_ring(seg)) store_row(format, hd, row.data(), a.window.row(seg.slot, position));
     }
 }
 
 void RefBackend::sparse_attention(const SparseAttentionArgs& a) {
   const std::int64_t heads = a.q.shape[1], hd = a.q.shape[2];
+  const RowPool& window = a.window_rows;
   check_shape(a.q, {a.batch.rows(), heads, hd}, "attention.q");
   check_shape(a.o, {a.batch.rows(), heads, hd}, "attention.o");
   check_shape(a.sink, {heads}, "attention.sink");
+  NIBBLE_CHECK(window.rows_per_slot >= a.window + kDraftSlack && window.width == hd,
+               "window of {} in a ring of {} rows", a.window, window.rows_per_slot);
+  if (!a.entries.empty()) check_pages(a.entries, a.batch, a.ratio);
   const bool release = numerics().release;
   for (const Segment& seg : a.batch.segments)
     for (std::int64_t i = 0; i < seg.rows; ++i) {
       const std::int64_t t = seg.position + i, n = seg.first_row + i;
       // The keys of this query as fp32 rows, in the canonical order.
       std::vector<float> keys;
-      const auto add = [&](const RowPool& pool, std::int64_t row) {
+      const auto add = [&](RowFormat format, const std::byte* row) {
         keys.resize(keys.size() + static_cast<std::size_t>(hd));
-        load_row(pool, seg.slot, row, keys.data() + keys.size() - hd);
+        load_row(format, static_cast<int>(hd), row, keys.data() + keys.size() - hd);
       };
-      const std::int64_t first = std::max<std::int64_t>(0, t - a.window + 1);
-      // The step's last rows are in the ring already.
-      NIBBLE_CHECK(seg.position + seg.rows - first <= a.window_rows.rows_per_slot,
-                   "window ring of {} rows", a.window_rows.rows_per_slot);
-      for (std::int64_t p = first; p <= t; ++p) add(a.window_rows, p % a.window_rows.rows_per_slot);
+      const auto add_entry = [&](std::int64_t w) {
+        NIBBLE_CHECK(w < (t + 1) / a.ratio, "entry {} at position {}", w, t);
+        add(a.entries.format, a.entries.entry(a.batch.pages_of(seg), w));
+      };
+      for (std::int64_t p = std::max<std::int64_t>(0, t - a.window + 1); p <= t; ++p)
+        add(window.format, a.window_row(seg, p));
       if (!a.selected.empty()) {
         const std::int64_t topk = a.selected.shape[1];
         for (std::int64_t j = 0; j < topk && a.selected.i32()[n * topk + j] >= 0; ++j)
-          add(a.entries, a.selected.i32()[n * topk + j]);
+          add_entry(a.selected.i32()[n * topk + j]);
       } else if (!a.entries.empty()) {
-        for (std::int64_t w = 0; w < (t + 1) / a.ratio; ++w) add(a.entries, w);
+        for (std::int64_t w = 0; w < (t + 1) / a.ratio; ++w) add_entry(w);
       }
       const std::int64_t count = static_cast<std::int64_t>(keys.size()) / hd;
       std::vector<float> p(static_cast<std::size_t>(count));

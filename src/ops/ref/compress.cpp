@@ -11,8 +11,9 @@
 namespace nibble::ops::ref {
 namespace {
 
-// Entry w of one slot from the stored rows: per channel a softmax over the gates of its tokens.
-void pool_entry(const CompressArgs& a, std::int64_t slot, std::int64_t w, float* entry) {
+// Entry w of one sequence: per channel a softmax over the gates of its tokens. Rows of the step come from the batch, their
+// gates with ape added already, earlier ones from the ring.
+void pool_entry(const CompressArgs& a, const Segment& seg, std::int64_t w, float* entry) {
   const std::int64_t width = a.entries.width, ratio = a.ratio;
   struct Row {
     const float* value;
@@ -20,8 +21,14 @@ void pool_entry(const CompressArgs& a, std::int64_t slot, std::int64_t w, float*
   };
   std::vector<Row> rows;
   const auto add = [&](std::int64_t position, std::int64_t half) {
-    const std::int64_t at = a.state.offset(slot, position) + half * width;
-    rows.push_back({a.state.values + at, a.state.gates + at});
+    if (position >= seg.position) {
+      const std::int64_t at =
+          (seg.first_row + position - seg.position) * a.state.width + half * width;
+      rows.push_back({a.values.f32() + at, a.gates.f32() + at});
+    } else {
+      const std::int64_t at = a.state.offset(seg.slot, position) + half * width;
+      rows.push_back({a.state.values + at, a.state.gates + at});
+    }
   };
   if (a.overlap && w > 0)
     for (std::int64_t j = 0; j < ratio; ++j) add(ratio * (w - 1) + j, 0);
@@ -48,28 +55,31 @@ void RefBackend::compress(const CompressArgs& a) {
   check_shape(a.values, {a.batch.rows(), stored}, "compress.values");
   check_shape(a.gates, {a.batch.rows(), stored}, "compress.gates");
   check_shape(a.ape, {ratio, stored}, "compress.ape");
+  NIBBLE_CHECK(a.state.ring >= (a.overlap ? 2 : 1) * ratio + kDraftSlack,
+               "state ring {} for ratio {}", a.state.ring, ratio);
+  check_pages(a.entries, a.batch, a.ratio);
   std::vector<float> entry(static_cast<std::size_t>(width));
   for (const Segment& seg : a.batch.segments) {
-    NIBBLE_CHECK(a.state.ring >= seg.rows + (a.overlap ? 2 : 1) * ratio,
-                 "state ring {} for {} rows", a.state.ring, seg.rows);
-    for (std::int64_t i = 0; i < seg.rows; ++i) {
-      const std::int64_t position = seg.position + i, from = (seg.first_row + i) * stored;
-      const std::int64_t to = a.state.offset(seg.slot, position);
-      for (std::int64_t d = 0; d < stored; ++d) {
-        a.state.values[to + d] = a.values.f32()[from + d];
-        a.state.gates[to + d] =
-            a.gates.f32()[from + d] + a.ape.f32()[(position % ratio) * stored + d];
-      }
-    }
+    for (std::int64_t i = 0; i < seg.rows; ++i)
+      for (std::int64_t d = 0; d < stored; ++d)
+        a.gates.f32()[(seg.first_row + i) * stored + d] +=
+            a.ape.f32()[(seg.position + i) % ratio * stored + d];
     for (std::int64_t w = seg.position / ratio; ratio * (w + 1) <= seg.position + seg.rows; ++w) {
-      NIBBLE_CHECK(w < a.entries.rows_per_slot, "entry {} of {}", w, a.entries.rows_per_slot);
-      pool_entry(a, seg.slot, w, entry.data());
+      pool_entry(a, seg, w, entry.data());
       if (numerics().release) bf16_round(entry.data(), width);
       rms_norm_row(entry.data(), a.norm.f32(), width, a.eps, entry.data());
       if (numerics().release) bf16_round(entry.data(), width);
       rope_row(entry.data(), width, ratio * w, a.rope, 1.0f);
       if (numerics().release) bf16_round(entry.data(), width);
-      store_row(a.entries, seg.slot, w, entry.data());
+      store_row(a.entries.format, a.entries.width, entry.data(),
+                a.entries.entry(a.batch.pages_of(seg), w));
+    }
+    // Only now: until here the ring holds what the first entries needed.
+    for (std::int64_t i = std::max<std::int64_t>(0, seg.rows - a.state.ring); i < seg.rows; ++i) {
+      const std::int64_t from = (seg.first_row + i) * stored;
+      const std::int64_t to = a.state.offset(seg.slot, seg.position + i);
+      std::copy_n(a.values.f32() + from, stored, a.state.values + to);
+      std::copy_n(a.gates.f32() + from, stored, a.state.gates + to);
     }
   }
 }
@@ -79,6 +89,7 @@ void RefBackend::index_select(const IndexSelectArgs& a) {
   check_shape(a.q, {a.batch.rows(), heads, width}, "index.q");
   check_shape(a.weights, {a.batch.rows(), heads}, "index.weights");
   check_shape(a.selected, {a.batch.rows(), topk}, "index.selected");
+  check_pages(a.keys, a.batch, a.ratio);
   std::vector<float> key(static_cast<std::size_t>(width));
   for (const Segment& seg : a.batch.segments)
     for (std::int64_t i = 0; i < seg.rows; ++i) {
@@ -101,7 +112,7 @@ void RefBackend::index_select(const IndexSelectArgs& a) {
       }
       std::vector<float> score(static_cast<std::size_t>(visible));
       for (std::int64_t w = 0; w < visible; ++w) {
-        load_row(a.keys, seg.slot, w, key.data());
+        load_row(a.keys.format, a.keys.width, a.keys.entry(a.batch.pages_of(seg), w), key.data());
         float sum = 0.0f;
         for (std::int64_t h = 0; h < heads; ++h) {
           float dot = 0.0f;

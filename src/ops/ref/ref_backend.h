@@ -21,8 +21,12 @@ class RefBackend : public Backend {
   tensor::View upload(std::span<const float> values, const tensor::Shape& shape) override;
   tensor::View upload(std::span<const std::int32_t> values, const tensor::Shape& shape) override;
   void download(const tensor::View& view, std::span<std::byte> host) override;
+  void save_ranges(std::span<const ByteRange> ranges, std::span<std::byte> host) override;
+  void load_ranges(std::span<const ByteRange> ranges, std::span<const std::byte> host) override;
+  void begin_step(const Batch&) override {}
 
   void embed(const EmbedArgs& args) override;
+  void gather_rows(const GatherRowsArgs& args) override;
   void rms_norm(const RmsNormArgs& args) override;
   void linear(const LinearArgs& args) override;
   void grouped_linear(const GroupedLinearArgs& args) override;
@@ -32,6 +36,7 @@ class RefBackend : public Backend {
   void stream_add(const StreamAddArgs& args) override;
   void query_norm_rope(const QueryNormRopeArgs& args) override;
   void window_insert(const WindowInsertArgs& args) override;
+  void window_commit(const WindowCommitArgs& args) override;
   void compress(const CompressArgs& args) override;
   void index_select(const IndexSelectArgs& args) override;
   void sparse_attention(const SparseAttentionArgs& args) override;

@@ -35,6 +35,11 @@ class RefOps : public ::testing::Test {
     out.data = static_cast<std::byte*>(put(rows, {slots * rows_per_slot, width}).data);
     return out;
   }
+  PagedPool paged(const Floats& rows, int width, std::int64_t pages, std::int64_t rows_per_page) {
+    PagedPool out{nullptr, RowFormat::kF32, width, pages, rows_per_page};
+    out.data = static_cast<std::byte*>(put(rows, {pages * rows_per_page, width}).data);
+    return out;
+  }
   RopeTable rope(const Floats& frequencies) {
     const auto pairs = static_cast<std::int64_t>(frequencies.size());
     return {put(frequencies, {pairs}).f32(), static_cast<int>(pairs)};
@@ -185,7 +190,8 @@ TEST_F(RefOps, SinkJoinsTheDenominatorOnly) {
   const View o = zeros({1, 1, 2});
   b.sparse_attention({.batch = {ids, segments},
                       .q = put({3, 0}, {1, 1, 2}),
-                      .window_rows = pool({2, 0}, 2, 1, 1),
+                      .step = pool({2, 0}, 2, 1, 1),
+                      .window_rows = pool(Floats(18, 0.0f), 2, 1, 9),
                       .window = 1,
                       .entries = {},
                       .ratio = 0,
@@ -207,11 +213,13 @@ TEST_F(RefOps, QueriesSeeTheirWindowAndClosedEntries) {
   const std::vector<TokenId> ids(4, 0);
   const std::vector<Segment> segments{{0, 4, 0, 0}};
   const View o = zeros({4, 1, hd});
-  b.sparse_attention({.batch = {ids, segments},
+  const Ints table{0};
+  b.sparse_attention({.batch = {ids, segments, table},
                       .q = zeros({4, 1, hd}),
-                      .window_rows = pool(window, hd, 1, 4),
+                      .step = pool(window, hd, 1, 4),
+                      .window_rows = pool(Floats(10 * hd, 0.0f), hd, 1, 10),
                       .window = 2,
-                      .entries = pool(entries, hd, 1, 2),
+                      .entries = paged(entries, hd, 1, 2),
                       .ratio = 3,
                       .selected = {},
                       .sink = put({-std::numeric_limits<float>::infinity()}, {1}),
@@ -226,6 +234,47 @@ TEST_F(RefOps, QueriesSeeTheirWindowAndClosedEntries) {
               1e-6);
 }
 
+// The same in two steps: what the first one left is in the ring, and the second one's entry lies in another page.
+TEST_F(RefOps, EarlierPositionsComeFromTheRingAndEntriesFromPages) {
+  const int hd = 5;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  // Positions 10 and 11; window 3; ratio 4: entries 0 and 1, and 2 for the second query. Channels of positions 8, 9, 10, 11: 0,
+  // 0, 1, 2; of entries 0, 1, 2: 3, 3, 4. Pages of two entries: 2 and 0. All else is NaN.
+  const int ring_rows = 3 + kDraftSlack;
+  Floats ring(static_cast<std::size_t>(ring_rows * hd), nan), pages(6 * hd, nan), step(2 * hd, 0);
+  const auto set = [&](Floats& rows, int row, int channel) {
+    for (int d = 0; d < hd; ++d) rows[static_cast<std::size_t>(row * hd + d)] = d == channel;
+  };
+  set(ring, 8 % ring_rows, 0);
+  set(ring, 9 % ring_rows, 0);
+  set(step, 0, 1);
+  set(step, 1, 2);
+  set(pages, 4, 3);
+  set(pages, 5, 3);
+  set(pages, 0, 4);
+  const std::vector<TokenId> ids(2, 0);
+  const std::vector<Segment> segments{{0, 2, 0, 10, 1}};
+  const Ints table{7, 2, 0};
+  const View o = zeros({2, 1, hd});
+  b.sparse_attention({.batch = {ids, segments, table},
+                      .q = zeros({2, 1, hd}),
+                      .step = pool(step, hd, 1, 2),
+                      .window_rows = pool(ring, hd, 1, ring_rows),
+                      .window = 3,
+                      .entries = paged(pages, hd, 3, 2),
+                      .ratio = 4,
+                      .selected = {},
+                      .sink = put({-std::numeric_limits<float>::infinity()}, {1}),
+                      .scale = 1.0f,
+                      .rope = {},
+                      .o = o});
+  const float sixth = 1.0f / 6.0f;
+  expect_near(floats(o),
+              {.4f, .2f, 0, .4f, 0,  //
+               sixth, sixth, sixth, 2 * sixth, sixth},
+              1e-6);
+}
+
 TEST_F(RefOps, CompressorsPoolTheRightHalves) {
   // Sections 3.5 and 3.6 with gates that leave one row each: entry = rms_norm of that row's value.
   // Ratio 2, width 2. Overlapping: halves a of window w - 1, halves b of window w.
@@ -235,12 +284,13 @@ TEST_F(RefOps, CompressorsPoolTheRightHalves) {
     const int stored = overlap ? 4 : 2;
     StatePool state;
     state.slots = 1;
-    state.ring = 8;
+    state.ring = 4 + kDraftSlack;
     state.width = stored;
-    state.values = zeros({8, stored}).f32();
-    state.gates = zeros({8, stored}).f32();
-    const RowPool entries = pool(Floats(4, 0.0f), 2, 1, 2);
-    b.compress({.batch = {ids, segments},
+    state.values = zeros({state.ring, stored}).f32();
+    state.gates = zeros({state.ring, stored}).f32();
+    const PagedPool entries = paged(Floats(4, 0.0f), 2, 1, 2);
+    const Ints table{0};
+    b.compress({.batch = {ids, segments, table},
                 .values = put(values, {4, stored}),
                 .gates = put(gates, {4, stored}),
                 .ape = put(ape, {2, stored}),
@@ -271,12 +321,13 @@ TEST_F(RefOps, IndexerScoresReluTimesWeight) {
   const std::vector<TokenId> ids{0};
   const std::vector<Segment> segments{{0, 1, 0, 2}};
   const View selected = b.allocate(DType::kI32, {1, 2});
-  b.index_select({{ids, segments},
+  const Ints table{0};
+  b.index_select({{ids, segments, table},
                   put({1, 0, 0, 1}, {1, 2, 2}),
                   put({1, -2}, {1, 2}),
                   {},
                   1,
-                  pool(keys, 2, 1, 3),
+                  paged(keys, 2, 1, 3),
                   2,
                   selected});
   EXPECT_EQ(ints(selected), (Ints{0, 2}));

@@ -97,10 +97,8 @@ void rope_row(float* x, std::int64_t n, std::int64_t position, const RopeTable& 
   }
 }
 
-void store_row(const RowPool& pool, std::int64_t slot, std::int64_t row, const float* x) {
-  std::byte* out = pool.row(slot, row);
-  const int width = pool.width;
-  switch (pool.format) {
+void store_row(RowFormat format, int width, const float* x, std::byte* out) {
+  switch (format) {
     case RowFormat::kF32:
       std::memcpy(out, x, sizeof(float) * static_cast<std::size_t>(width));
       return;
@@ -137,16 +135,14 @@ void store_row(const RowPool& pool, std::int64_t slot, std::int64_t row, const f
   }
 }
 
-void load_row(const RowPool& pool, std::int64_t slot, std::int64_t row, float* x) {
-  const std::byte* in = pool.row(slot, row);
+void load_row(RowFormat format, int width, const std::byte* in, float* x) {
   const std::uint8_t* codes = reinterpret_cast<const std::uint8_t*>(in);
-  const int width = pool.width;
   const auto bf16_at = [&](std::int64_t offset) {
     std::uint16_t bits;
     std::memcpy(&bits, in + offset, sizeof(bits));
     return quant::bf16_decode(bits);
   };
-  switch (pool.format) {
+  switch (format) {
     case RowFormat::kF32:
       std::memcpy(x, in, sizeof(float) * static_cast<std::size_t>(width));
       return;

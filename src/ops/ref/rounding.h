@@ -35,10 +35,10 @@ void query_norm_row(float* x, std::int64_t n, float eps, bool release);
 // Rotates the last 2 * rope.pairs of n channels by sign * position * inv_freq.
 void rope_row(float* x, std::int64_t n, std::int64_t position, const RopeTable& rope, float sign);
 
-// Cached rows. store_row applies the format's rounding (for kFp4Index the Hadamard rotation as
-// well); load_row gives the stored channels as fp32. width = pool.width.
-void store_row(const RowPool& pool, std::int64_t slot, std::int64_t row, const float* x);
-void load_row(const RowPool& pool, std::int64_t slot, std::int64_t row, float* x);
+// Cached rows of `width` channels. store_row applies the format's rounding (for kFp4Index the Hadamard rotation as
+// well); load_row gives the stored channels as fp32.
+void store_row(RowFormat format, int width, const float* x, std::byte* row);
+void load_row(RowFormat format, int width, const std::byte* row, float* x);
 
 // Row r of the matrix as fp32, all cols.
 void decode_matrix_row(const Matrix& matrix, std::int64_t r, float* out);

@@ -36,13 +36,6 @@ bool mean_is_near_a_boundary(const float* q, std::int64_t n) {
          ref::bf16_round(static_cast<float>(mean + off));
 }
 
-std::string describe(const std::vector<Run>& runs) {
-  std::string out;
-  for (const Run& run : runs)
-    out += fmt::format(" slot {}: {}+{}", run.slot, run.position, run.rows);
-  return out.empty() ? " nothing" : out;
-}
-
 void query_case(OpTable& table, const std::vector<Run>& runs, std::int64_t heads, std::int64_t hd,
                 int pairs) {
   table.begin("query_norm_rope",
@@ -53,6 +46,7 @@ void query_case(OpTable& table, const std::vector<Run>& runs, std::int64_t heads
                frequencies = make_inverse_frequencies(pairs);
   const auto [found, expected] = table.both([&](Backend& b) {
     const tensor::View view = put(b, q, {n, heads, hd});
+    b.begin_step(batch.view());
     b.query_norm_rope({batch.view(), view, kEps, put_rope(b, frequencies)});
     return floats_of(b, view);
   });
@@ -109,33 +103,83 @@ void check_rows(OpTable& table, RowFormat format, int width, int pairs, const Fl
   table.check("rows", found, expected, tolerance);
 }
 
-void window_case(OpTable& table, RowFormat format, const std::vector<std::vector<Run>>& steps,
-                 int hd, int pairs, std::int64_t slots, std::int64_t ring) {
+std::string describe(const std::vector<std::vector<Run>>& steps) {
   std::string what;
   for (const auto& runs : steps) what += describe(runs) + ";";
+  return what;
+}
+
+// All rows as floats, zeros for those that were never written. Those must be the ones that `written` says, on either side.
+std::pair<Floats, Floats> written_rows(OpTable& table, const StoredRows& found,
+                                       const StoredRows& expected,
+                                       const std::vector<bool>& written) {
+  std::pair<Floats, Floats> out;
+  for (std::int64_t row = 0; row < expected.count(); ++row) {
+    const bool write = written[static_cast<std::size_t>(row)];
+    if (found.untouched(row) == write || expected.untouched(row) == write)
+      table.fail(fmt::format("row {} is {}written", row, write ? "not " : ""));
+    const auto append = [&](Floats& to, const StoredRows& from) {
+      const Floats values = from.get(row);
+      to.insert(to.end(), values.begin(), values.end());
+      if (!write) std::fill(to.end() - static_cast<std::ptrdiff_t>(values.size()), to.end(), 0.0f);
+    };
+    append(out.first, found);
+    append(out.second, expected);
+  }
+  return out;
+}
+
+// Steps one after the other: the ring in the end, and the rows of the last step.
+void window_case(OpTable& table, RowFormat format, const std::vector<std::vector<Run>>& steps,
+                 int hd, int pairs, std::int64_t slots, std::int64_t ring) {
   table.begin("window_insert", fmt::format("{} hd={} pairs={} ring {}:{}", format_name(format), hd,
-                                           pairs, ring, what));
+                                           pairs, ring, describe(steps)));
   const Floats norm = table.uniform(hd, 0.5f, 1.5f), frequencies = make_inverse_frequencies(pairs);
   std::vector<OwnedBatch> batches;
   std::vector<Floats> kvs;
+  std::vector<bool> ring_written(static_cast<std::size_t>(slots * ring));
   for (const auto& runs : steps) {
     batches.push_back(make_batch(runs));
     kvs.push_back(table.normal(batches.back().rows() * hd, 2.0f));
+    for (const Run& run : runs)
+      for (std::int32_t i = 0; i < run.rows; ++i)
+        ring_written[static_cast<std::size_t>(run.slot * ring + (run.position + i) % ring)] = true;
   }
+  const std::int64_t last = batches.back().rows(), spare = 2;
+  struct Result {
+    StoredRows ring, step;
+  };
   const auto [found, expected] = table.both([&](Backend& b) {
-    const RowPool pool = make_pool(b, format, hd, slots, ring);
-    for (std::size_t i = 0; i < batches.size(); ++i)
-      b.window_insert({batches[i].view(), put(b, kvs[i], {batches[i].rows(), hd}),
-                       put(b, norm, {hd}), kEps, put_rope(b, frequencies), pool});
-    return rows_of(b, pool);
+    Result out{{format, hd, slots * ring}, {format, hd, last + spare}};
+    const RowPool pool{out.ring.put(b), format, hd, slots, ring};
+    RowPool step;
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      const std::int64_t n = batches[i].rows();
+      step = {StoredRows(format, hd, n + spare).put(b), format, hd, 1, n + spare};
+      b.begin_step(batches[i].view());
+      b.window_insert({batches[i].view(), put(b, kvs[i], {n, hd}), put(b, norm, {hd}), kEps,
+                       put_rope(b, frequencies), step, pool});
+      b.window_commit({batches[i].view(), step, pool});
+    }
+    out.ring.fetch(b, pool.data);
+    out.step.fetch(b, step.data);
+    return out;
   });
-  std::vector<double> bound(expected.size());
-  for (std::size_t row = 0; row < expected.size(); row += static_cast<std::size_t>(hd)) {
-    for (std::size_t i = row; i < row + static_cast<std::size_t>(hd); ++i)
-      bound[i] = std::fabs(expected[i]) * norm_error(hd);
-    rotate_bounds(bound.data() + row, expected.data() + row, hd, pairs);
-  }
-  check_rows(table, format, hd, pairs, found, expected, bound);
+  std::vector<bool> step_written(static_cast<std::size_t>(last + spare));
+  std::fill_n(step_written.begin(), last, true);
+  const auto compare = [&](const StoredRows& a, const StoredRows& e,
+                           const std::vector<bool>& written) {
+    const auto [rows, reference] = written_rows(table, a, e, written);
+    std::vector<double> bound(reference.size());
+    for (std::size_t row = 0; row < bound.size(); row += static_cast<std::size_t>(hd)) {
+      for (std::size_t i = row; i < row + static_cast<std::size_t>(hd); ++i)
+        bound[i] = std::fabs(reference[i]) * norm_error(hd);
+      rotate_bounds(bound.data() + row, reference.data() + row, hd, pairs);
+    }
+    check_rows(table, format, hd, pairs, rows, reference, bound);
+  };
+  compare(found.ring, expected.ring, ring_written);
+  compare(found.step, expected.step, step_written);
 }
 
 struct Compressor {
@@ -146,50 +190,63 @@ struct Compressor {
 
 void compress_case(OpTable& table, RowFormat format, const Compressor& c,
                    const std::vector<std::vector<Run>>& steps, std::int64_t slots,
-                   std::int64_t ring, std::int64_t entries) {
-  std::string what;
-  for (const auto& runs : steps) what += describe(runs) + ";";
-  table.begin("compress",
-              fmt::format("{} ratio={}{} width={} ring {}:{}", format_name(format), c.ratio,
-                          c.overlap ? " overlapping" : "", c.width, ring, what));
+                   std::int64_t rows_per_page) {
+  table.begin("compress", fmt::format("{} ratio={}{} width={} page={}:{}", format_name(format),
+                                      c.ratio, c.overlap ? " overlapping" : "", c.width,
+                                      rows_per_page, describe(steps)));
   const int stored = c.width * (c.overlap ? 2 : 1);
+  const std::int64_t ring = (c.overlap ? 2 : 1) * c.ratio + kDraftSlack;
   const Floats ape = table.normal(c.ratio * stored, 1.0f);
   const Floats norm = table.uniform(c.width, 0.5f, 1.5f);
   const Floats frequencies = make_inverse_frequencies(c.pairs);
+  std::int64_t tokens = 0;
+  for (const auto& runs : steps) tokens = std::max(tokens, longest(runs));
+  const PageTables tables = make_pages(table, slots, tokens, c.ratio, rows_per_page);
   std::vector<OwnedBatch> batches;
   std::vector<Floats> values, gates;
+  std::vector<bool> written(static_cast<std::size_t>(tables.rows()));
   for (const auto& runs : steps) {
-    batches.push_back(make_batch(runs));
+    batches.push_back(make_batch(runs, &tables));
     values.push_back(table.normal(batches.back().rows() * stored, 1.0f));
     gates.push_back(table.normal(batches.back().rows() * stored, 2.0f));
+    for (const Run& run : runs)
+      for (std::int64_t w = 0; w < (run.position + run.rows) / c.ratio; ++w)
+        written[static_cast<std::size_t>(tables.row(run.slot, w))] = true;
   }
   struct Result {
-    Floats rows, state_values, state_gates;
+    StoredRows entries;
+    Ints state_values, state_gates;  // as bits: what was never written is NaN
   };
-  const auto [found, expected] = table.both([&](Backend& b) {
-    const RowPool pool = make_pool(b, format, c.width, slots, entries);
+  const auto [found, reference] = table.both([&](Backend& b) {
+    Result out{{format, c.width, tables.rows()}, {}, {}};
+    const PagedPool pool{out.entries.put(b), format, c.width, tables.pages, rows_per_page};
     const StatePool state = make_state(b, stored, slots, ring);
     for (std::size_t i = 0; i < batches.size(); ++i) {
       const std::int64_t n = batches[i].rows();
+      b.begin_step(batches[i].view());
       b.compress({batches[i].view(), put(b, values[i], {n, stored}), put(b, gates[i], {n, stored}),
                   put(b, ape, {c.ratio, stored}), put(b, norm, {c.width}), kEps,
                   put_rope(b, frequencies), c.ratio, c.overlap, state, pool});
     }
     const tensor::Shape shape{slots, ring, stored};
-    return Result{rows_of(b, pool), floats_of(b, {state.values, tensor::DType::kF32, shape}),
-                  floats_of(b, {state.gates, tensor::DType::kF32, shape})};
+    out.entries.fetch(b, pool.data);
+    out.state_values = ints_of(b, {state.values, tensor::DType::kI32, shape});
+    out.state_gates = ints_of(b, {state.gates, tensor::DType::kI32, shape});
+    return out;
   });
-  table.check_equal("state values", found.state_values, expected.state_values);
-  table.check_equal("state gates", found.state_gates, expected.state_gates);
+  table.check_equal("state values", found.state_values, reference.state_values);
+  table.check_equal("state gates", found.state_gates, reference.state_gates);
+  const auto [rows_found, expected] =
+      written_rows(table, found.entries, reference.entries, written);
 
   // e is a mean of values weighted by p = exp(gate - top) / sum: each p is off by some 20 units (the
   // gates span less than 30), each addition by one; independently, so that the error of e has the
   // size of e itself times that, and the norm brings e to size 1.
   const double rows = c.ratio * (c.overlap ? 2 : 1);
   const double e_error = 16.0 * kUnit * (20.0 + std::sqrt(rows));
-  std::vector<double> bound(expected.rows.size());
+  std::vector<double> bound(expected.size());
   for (std::size_t row = 0; row < bound.size(); row += static_cast<std::size_t>(c.width)) {
-    const float* y = expected.rows.data() + row;
+    const float* y = expected.data() + row;
     if (std::all_of(y, y + c.width, [](float v) { return v == 0.0f; })) continue;  // not written
     for (int i = 0; i < c.width; ++i)
       bound[row + static_cast<std::size_t>(i)] =
@@ -199,7 +256,7 @@ void compress_case(OpTable& table, RowFormat format, const Compressor& c,
       std::fill_n(bound.data() + row, c.width,
                   *std::max_element(bound.data() + row, bound.data() + row + c.width) * 2.0);
   }
-  check_rows(table, format, c.width, c.pairs, found.rows, expected.rows, bound);
+  check_rows(table, format, c.width, c.pairs, rows_found, expected, bound);
 }
 
 }  // namespace
@@ -210,29 +267,37 @@ void cache_cases(OpTable& table) {
   query_case(table, {{0, 1000, 1}}, 4, 512, 32);
   query_case(table, {{2, 70000, 3}, {0, 0, 5}, {1, 127, 40}}, 3, 100, 16);
   for (const RowFormat format : {RowFormat::kF32, RowFormat::kBf16, RowFormat::kFp8Nope}) {
-    window_case(table, format, {{}}, 128, 32, 1, 8);
-    window_case(table, format, {{{0, 0, 1}}}, 512, 32, 1, 4);
+    window_case(table, format, {{}}, 128, 32, 1, 12);
+    window_case(table, format, {{{0, 0, 1}}}, 512, 32, 1, 12);
     // A second slot stays empty; the ring wraps, in a step and between steps.
-    window_case(table, format, {{{0, 0, 5}}, {{0, 5, 3}}, {{0, 8, 7}}}, 128, 32, 2, 8);
+    window_case(table, format, {{{0, 0, 5}}, {{0, 5, 9}}, {{0, 14, 7}}}, 128, 32, 2, 12);
     window_case(table, format, {{{2, 300, 6}, {0, 14, 4}, {1, 0, 1}}}, 200, 16, 3, 10);
+    // Segments that the ring takes after the step, alone and beside one that it takes at once; longer than the ring, too.
+    window_case(table, format, {{{0, 0, 10}}, {{0, 10, 3}}}, 128, 32, 1, 16);
+    window_case(table, format, {{{1, 5, 40}, {0, 20, 9}, {2, 0, 13}}}, 128, 32, 3, 14);
   }
   const Compressor csa{4, true, 128, 32}, hca{128, false, 128, 32}, odd{3, true, 160, 8},
       small{5, false, 128, 16};
   for (const RowFormat format :
        {RowFormat::kF32, RowFormat::kBf16, RowFormat::kFp8Nope, RowFormat::kFp4Index}) {
-    compress_case(table, format, csa, {{}}, 1, 8, 4);
-    compress_case(table, format, csa, {{{0, 0, 3}}}, 1, 12, 4);   // nothing closes
-    compress_case(table, format, csa, {{{0, 0, 4}}}, 1, 12, 4);   // the first one closes
-    compress_case(table, format, csa, {{{0, 0, 30}}}, 2, 40, 9);  // many in a step
-    compress_case(table, format, csa, {{{0, 0, 6}}, {{0, 6, 1}}, {{0, 7, 1}}, {{0, 8, 9}}}, 1, 17,
-                  5);
+    compress_case(table, format, csa, {{}}, 1, 4);
+    compress_case(table, format, csa, {{{0, 0, 3}}}, 1, 4);   // nothing closes
+    compress_case(table, format, csa, {{{0, 0, 4}}}, 1, 4);   // the first one closes
+    compress_case(table, format, csa, {{{0, 0, 30}}}, 2, 3);  // many in a step, more than the ring
+    compress_case(table, format, csa, {{{0, 0, 6}}, {{0, 6, 1}}, {{0, 7, 1}}, {{0, 8, 9}}}, 1, 1);
     compress_case(table, format, csa, {{{1, 0, 7}, {0, 0, 9}}, {{0, 9, 3}, {2, 0, 5}, {1, 7, 6}}},
-                  3, 18, 6);
-    compress_case(table, format, hca, {{{0, 0, 300}}}, 1, 430, 3);
-    compress_case(table, format, hca, {{{0, 0, 100}}, {{0, 100, 100}}, {{0, 200, 60}}}, 1, 230, 3);
+                  3, 2);
+    // A page ends in the middle of a segment, and just before one.
+    compress_case(table, format, csa, {{{0, 0, 250}}, {{0, 250, 6}}, {{0, 256, 1}}, {{0, 257, 20}}},
+                  1, 64);
+    // Back by as much as the ring allows, and on with other tokens.
+    compress_case(table, format, csa, {{{0, 0, 21}}, {{0, 21, 9}}, {{0, 22, 9}}, {{0, 23, 25}}}, 1,
+                  3);
+    compress_case(table, format, hca, {{{0, 0, 300}}}, 1, 2);
+    compress_case(table, format, hca, {{{0, 0, 100}}, {{0, 100, 100}}, {{0, 200, 60}}}, 1, 2);
     if (format != RowFormat::kFp4Index) {
-      compress_case(table, format, odd, {{{0, 0, 10}}, {{0, 10, 8}}}, 1, 16, 8);
-      compress_case(table, format, small, {{{1, 0, 11}, {0, 0, 4}}, {{0, 4, 13}}}, 2, 18, 8);
+      compress_case(table, format, odd, {{{0, 0, 10}}, {{0, 10, 8}}}, 1, 4);
+      compress_case(table, format, small, {{{1, 0, 11}, {0, 0, 4}}, {{0, 4, 23}}}, 2, 3);
     }
   }
 }

@@ -48,36 +48,38 @@ Scores scores_of(const float* q, const float* weights, const float* keys, std::i
 }
 
 void index_case(OpTable& table, RowFormat format, const Shape& s, const std::vector<Run>& runs,
-                std::int64_t slots, const char* special = "") {
-  std::string what;
-  std::int32_t longest = 0;
-  for (const Run& run : runs) {
-    what += fmt::format(" slot {}: {}+{}", run.slot, run.position, run.rows);
-    longest = std::max(longest, run.position + run.rows);
-  }
-  table.begin("index_select",
-              fmt::format("{} heads={} width={} ratio={} topk={}{} {}", format_name(format),
-                          s.heads, s.width, s.ratio, s.topk, what, special));
+                std::int64_t slots, std::int64_t rows_per_page, const char* special = "") {
+  table.begin("index_select", fmt::format("{} heads={} width={} ratio={} topk={} page={}{} {}",
+                                          format_name(format), s.heads, s.width, s.ratio, s.topk,
+                                          rows_per_page, describe(runs), special));
   const bool all_tie = std::string_view(special) == "all tie";
   const bool duplicates = std::string_view(special) == "duplicates";
-  const OwnedBatch batch = make_batch(runs);
-  const std::int64_t n = batch.rows(), entries = longest / s.ratio + 1;
+  const PageTables tables = make_pages(table, slots, longest(runs), s.ratio, rows_per_page);
+  const OwnedBatch batch = make_batch(runs, &tables);
+  const std::int64_t n = batch.rows(), most = longest(runs) / s.ratio;
   Floats q = table.normal(n * s.heads * s.width);
   Floats weights = table.normal(n * s.heads);
   if (all_tie) std::fill(weights.begin(), weights.end(), 0.0f);
   const Floats frequencies = make_inverse_frequencies(s.pairs);
-  Floats keys = table.normal(slots * entries * s.width);  // more than are visible
+  Floats keys = table.normal(slots * most * s.width);
   if (duplicates)
     for (std::size_t i = static_cast<std::size_t>(s.width); i < keys.size(); ++i)
       keys[i] = keys[i % static_cast<std::size_t>(3 * s.width)];  // three different ones
-  const FilledPool pool = fill_pool(format, s.width, slots, entries, keys);
+  StoredRows stored(format, s.width, tables.rows());  // NaN where no row of the batch may look
+  for (const Segment& seg : batch.segments)
+    for (std::int64_t w = 0; w < (seg.position + seg.rows) / s.ratio; ++w) {
+      float* key = keys.data() + (seg.slot * most + w) * s.width;
+      stored.set(tables.row(seg.slot, w), key);
+      std::ranges::copy(stored.get(tables.row(seg.slot, w)), key);  // on the format's grid
+    }
   const auto [found, expected] = table.both([&](Backend& b) {
     const tensor::View selected = poisoned_ints(b, {n, s.topk});
+    const PagedPool pool{stored.put(b), format, s.width, tables.pages, rows_per_page};
+    b.begin_step(batch.view());
     b.index_select({batch.view(), put(b, q, {n, s.heads, s.width}), put(b, weights, {n, s.heads}),
-                    put_rope(b, frequencies), s.ratio, pool.put(b), s.topk, selected});
+                    put_rope(b, frequencies), s.ratio, pool, s.topk, selected});
     return ints_of(b, selected);
   });
-  const Floats stored = pool.rows();
   std::int64_t swapped = 0;
   for (const Segment& seg : batch.segments)
     for (std::int64_t i = 0; i < seg.rows; ++i) {
@@ -112,7 +114,7 @@ void index_case(OpTable& table, RowFormat format, const Shape& s, const std::vec
         }
       }
       const Scores scores =
-          scores_of(qr, weights.data() + r * s.heads, stored.data() + seg.slot * entries * s.width,
+          scores_of(qr, weights.data() + r * s.heads, keys.data() + seg.slot * most * s.width,
                     visible, s, format == RowFormat::kFp4Index || table.release());
       double lost = -1e300, gained = 1e300;
       for (const std::int32_t id : e)
@@ -133,17 +135,18 @@ void index_case(OpTable& table, RowFormat format, const Shape& s, const std::vec
 void index_cases(OpTable& table) {
   for (const RowFormat format : {RowFormat::kF32, RowFormat::kBf16, RowFormat::kFp4Index}) {
     const Shape small{4, 128, 32, 4, 8}, many{64, 128, 32, 4, 32}, two{3, 64, 16, 2, 1};
-    index_case(table, format, small, {}, 1);
-    index_case(table, format, small, {{0, 2, 1}}, 1);   // nothing visible
-    index_case(table, format, small, {{0, 31, 1}}, 1);  // exactly topk
-    index_case(table, format, small, {{0, 35, 1}}, 1);  // one more
-    index_case(table, format, small, {{0, 700, 1}}, 1);
-    index_case(table, format, small, {{0, 0, 90}}, 1);
-    index_case(table, format, small, {{2, 290, 9}, {0, 30, 7}, {1, 0, 3}}, 3);
-    index_case(table, format, many, {{0, 517, 5}}, 1);
-    index_case(table, format, two, {{0, 0, 60}, {1, 200, 2}}, 2);
-    index_case(table, format, small, {{0, 100, 3}}, 1, "all tie");
-    index_case(table, format, small, {{0, 100, 3}}, 1, "duplicates");
+    index_case(table, format, small, {}, 1, 8);
+    index_case(table, format, small, {{0, 2, 1}}, 1, 8);   // nothing visible
+    index_case(table, format, small, {{0, 31, 1}}, 1, 8);  // exactly topk
+    index_case(table, format, small, {{0, 35, 1}}, 1, 8);  // one more: the first of the second page
+    index_case(table, format, small, {{0, 700, 1}}, 1, 64);
+    index_case(table, format, small, {{0, 0, 90}}, 1, 5);
+    index_case(table, format, small, {{2, 290, 9}, {0, 30, 7}, {1, 0, 3}}, 3, 64);
+    index_case(table, format, small, {{1, 255, 2}, {0, 256, 1}, {2, 259, 40}}, 3, 64);
+    index_case(table, format, many, {{0, 517, 5}}, 1, 100);
+    index_case(table, format, two, {{0, 0, 60}, {1, 200, 2}}, 2, 1);
+    index_case(table, format, small, {{0, 100, 3}}, 1, 7, "all tie");
+    index_case(table, format, small, {{0, 100, 3}}, 1, 7, "duplicates");
   }
 }
 

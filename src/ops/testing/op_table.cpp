@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <string>
 
@@ -150,50 +151,39 @@ Ints ints_of(Backend& backend, const tensor::View& view) {
   return out;
 }
 
-RowPool make_pool(Backend& backend, RowFormat format, int width, std::int64_t slots,
-                  std::int64_t rows) {
-  RowPool pool{nullptr, format, width, slots, rows};
-  // Whole words, so that rows_of can download it.
-  pool.data =
-      static_cast<std::byte*>(backend.allocate(tensor::DType::kI32, {(pool.bytes() + 3) / 4}).data);
-  return pool;
+StoredRows::StoredRows(RowFormat format, int width, std::int64_t count)
+    : format_(format),
+      width_(width),
+      count_(count),
+      words_(static_cast<std::size_t>((count * row_bytes(format, width) + 3) / 4), -1) {}
+
+std::byte* StoredRows::at(std::int64_t row) const {
+  return std::as_writable_bytes(std::span(words_)).data() + row * row_bytes(format_, width_);
 }
 
-Floats rows_of(Backend& backend, const RowPool& pool) {
-  FilledPool host{pool, Ints(static_cast<std::size_t>((pool.bytes() + 3) / 4))};
-  backend.download({pool.data, tensor::DType::kI32, {static_cast<std::int64_t>(host.words.size())}},
-                   std::as_writable_bytes(std::span(host.words)));
-  return host.rows();
+void StoredRows::set(std::int64_t row, const float* x) {
+  ref::store_row(format_, width_, x, at(row));
 }
 
-Floats FilledPool::rows() const {
-  RowPool host = shape;
-  Ints copy = words;
-  host.data = std::as_writable_bytes(std::span(copy)).data();
-  Floats out(static_cast<std::size_t>(host.slots * host.rows_per_slot * host.width));
-  float* to = out.data();
-  for (std::int64_t slot = 0; slot < host.slots; ++slot)
-    for (std::int64_t row = 0; row < host.rows_per_slot; ++row, to += host.width)
-      ref::load_row(host, slot, row, to);
+Floats StoredRows::get(std::int64_t row) const {
+  Floats out(static_cast<std::size_t>(width_));
+  ref::load_row(format_, width_, at(row), out.data());
   return out;
 }
 
-RowPool FilledPool::put(Backend& backend) const {
-  RowPool pool = shape;
-  pool.data = static_cast<std::byte*>(
-      testing::put(backend, words, {static_cast<std::int64_t>(words.size())}).data);
-  return pool;
+bool StoredRows::untouched(std::int64_t row) const {
+  return std::all_of(at(row), at(row) + row_bytes(format_, width_),
+                     [](std::byte byte) { return byte == std::byte{0xFF}; });
 }
 
-FilledPool fill_pool(RowFormat format, int width, std::int64_t slots, std::int64_t rows,
-                     const Floats& values) {
-  FilledPool pool{{nullptr, format, width, slots, rows}, {}};
-  pool.words.resize(static_cast<std::size_t>((pool.shape.bytes() + 3) / 4));
-  RowPool host = pool.shape;
-  host.data = std::as_writable_bytes(std::span(pool.words)).data();
-  for (std::int64_t i = 0; i < slots * rows; ++i)
-    ref::store_row(host, i / rows, i % rows, values.data() + i * width);
-  return pool;
+std::byte* StoredRows::put(Backend& backend) const {
+  return static_cast<std::byte*>(
+      testing::put(backend, words_, {static_cast<std::int64_t>(words_.size())}).data);
+}
+
+void StoredRows::fetch(Backend& backend, std::byte* data) {
+  backend.download({data, tensor::DType::kI32, {static_cast<std::int64_t>(words_.size())}},
+                   std::as_writable_bytes(std::span(words_)));
 }
 
 StatePool make_state(Backend& backend, int width, std::int64_t slots, std::int64_t ring) {
@@ -201,8 +191,8 @@ StatePool make_state(Backend& backend, int width, std::int64_t slots, std::int64
   state.slots = slots;
   state.ring = ring;
   state.width = width;
-  state.values = backend.allocate(tensor::DType::kF32, {slots, ring, width}).f32();
-  state.gates = backend.allocate(tensor::DType::kF32, {slots, ring, width}).f32();
+  state.values = poisoned(backend, {slots, ring, width}).f32();
+  state.gates = poisoned(backend, {slots, ring, width}).f32();
   return state;
 }
 
@@ -253,15 +243,51 @@ double bf16_quantum(double x) {
   return std::ldexp(1.0, std::max(std::ilogb(x), -126) - 7);
 }
 
-OwnedBatch make_batch(const std::vector<Run>& runs) {
+PageTables make_pages(OpTable& table, std::int64_t slots, std::int64_t tokens, int ratio,
+                      std::int64_t rows_per_page) {
+  constexpr std::int64_t kNobodys = 3;
+  PageTables out{rows_per_page, ratio, 0, {}};
+  const std::int64_t each = (tokens / ratio + rows_per_page - 1) / rows_per_page;
+  out.pages = slots * each + kNobodys;
+  Ints ids(static_cast<std::size_t>(out.pages));
+  std::iota(ids.begin(), ids.end(), 0);
+  for (std::size_t i = ids.size() - 1; i > 0; --i)
+    std::swap(ids[i], ids[static_cast<std::size_t>(table.integer(0, static_cast<int>(i)))]);
+  for (std::int64_t slot = 0; slot < slots; ++slot)
+    out.of_slot.emplace_back(ids.begin() + slot * each, ids.begin() + (slot + 1) * each);
+  return out;
+}
+
+OwnedBatch make_batch(const std::vector<Run>& runs, const PageTables* tables) {
+  constexpr std::int32_t kNoPage = std::numeric_limits<std::int32_t>::min();
   OwnedBatch batch;
   std::int32_t row = 0;
   for (const Run& run : runs) {
-    batch.segments.push_back({row, run.rows, run.slot, run.position});
+    batch.pages.push_back(kNoPage);
+    batch.segments.push_back(
+        {row, run.rows, run.slot, run.position, static_cast<std::int32_t>(batch.pages.size())});
     row += run.rows;
+    if (!tables) continue;
+    const std::int64_t entries = (run.position + run.rows) / tables->ratio;
+    const Ints& own = tables->of_slot[static_cast<std::size_t>(run.slot)];
+    batch.pages.insert(batch.pages.end(), own.begin(),
+                       own.begin() + (entries + tables->rows_per_page - 1) / tables->rows_per_page);
   }
   for (std::int32_t i = 0; i < row; ++i) batch.ids.push_back(i);
   return batch;
+}
+
+std::string describe(const std::vector<Run>& runs) {
+  std::string out;
+  for (const Run& run : runs)
+    out += fmt::format(" slot {}: {}+{}", run.slot, run.position, run.rows);
+  return out.empty() ? " nothing" : out;
+}
+
+std::int64_t longest(const std::vector<Run>& runs) {
+  std::int64_t tokens = 0;
+  for (const Run& run : runs) tokens = std::max<std::int64_t>(tokens, run.position + run.rows);
+  return tokens;
 }
 
 Floats make_inverse_frequencies(int pairs) {
@@ -287,6 +313,7 @@ OpReport run_op_cases(Backend& subject, Backend& reference, std::uint64_t seed) 
   dense_cases(table);
   hyper_connection_cases(table);
   cache_cases(table);
+  copy_cases(table);
   attention_cases(table);
   index_cases(table);
   moe_cases(table);

@@ -80,20 +80,29 @@ tensor::View poisoned_ints(Backend& backend, const tensor::Shape& shape);
 Floats floats_of(Backend& backend, const tensor::View& view);
 Ints ints_of(Backend& backend, const tensor::View& view);
 
-RowPool make_pool(Backend& backend, RowFormat format, int width, std::int64_t slots,
-                  std::int64_t rows);
-// All rows of all slots as floats.
-Floats rows_of(Backend& backend, const RowPool& pool);
-// A pool whose rows [slots * rows][width] were encoded on the host: the same bytes on both backends.
-struct FilledPool {
-  RowPool shape;  // without memory
-  Ints words;
+// Stored rows on the host. Every byte is 0xFF until the row is set: NaN in all formats.
+class StoredRows {
+ public:
+  StoredRows(RowFormat format, int width, std::int64_t count);
 
-  RowPool put(Backend& backend) const;
-  Floats rows() const;  // as stored
+  std::int64_t count() const { return count_; }
+  void set(std::int64_t row, const float* x);
+  Floats get(std::int64_t row) const;  // as stored
+  bool untouched(std::int64_t row) const;
+  // In a backend's memory, and back.
+  std::byte* put(Backend& backend) const;
+  void fetch(Backend& backend, std::byte* data);
+
+ private:
+  std::byte* at(std::int64_t row) const;
+
+  RowFormat format_;
+  int width_;
+  std::int64_t count_;
+  mutable Ints words_;  // whole words, which a backend can upload
 };
-FilledPool fill_pool(RowFormat format, int width, std::int64_t slots, std::int64_t rows,
-                     const Floats& values);
+
+// State whose rows are all NaN.
 StatePool make_state(Backend& backend, int width, std::int64_t slots, std::int64_t ring);
 
 const char* format_name(RowFormat format);
@@ -124,16 +133,39 @@ double bf16_quantum(double x);
 
 // --- batches ---
 
+// Which pages the sequences of a case have: page ids in random order, some of the pool's pages nobody's.
+struct PageTables {
+  std::int64_t rows_per_page = 0;
+  int ratio = 0;
+  std::int64_t pages = 0;
+  std::vector<Ints> of_slot;
+
+  // Entry w of the slot as a row of all pages.
+  std::int64_t row(std::int32_t slot, std::int64_t w) const {
+    return of_slot[static_cast<std::size_t>(slot)][static_cast<std::size_t>(w / rows_per_page)] *
+               rows_per_page +
+           w % rows_per_page;
+  }
+  std::int64_t rows() const { return pages * rows_per_page; }
+};
+// For sequences of up to `tokens` tokens.
+PageTables make_pages(OpTable& table, std::int64_t slots, std::int64_t tokens, int ratio,
+                      std::int64_t rows_per_page);
+
 struct OwnedBatch {
   std::vector<TokenId> ids;
   std::vector<Segment> segments;
-  Batch view() const { return {ids, segments}; }
+  Ints pages;
+  Batch view() const { return {ids, segments, pages}; }
   std::int64_t rows() const { return static_cast<std::int64_t>(ids.size()); }
 };
 struct Run {  // of one sequence: `rows` tokens from `position` on
   std::int32_t slot, position, rows;
 };
-OwnedBatch make_batch(const std::vector<Run>& runs);
+// A segment a run. With tables: its pages for the entries it can see and no more, between ids that are no pages.
+OwnedBatch make_batch(const std::vector<Run>& runs, const PageTables* tables = nullptr);
+std::string describe(const std::vector<Run>& runs);  // " slot 0: 5+3", for a case's name
+std::int64_t longest(const std::vector<Run>& runs);  // tokens of the longest sequence after them
 
 // Inverse frequencies base^(-i / pairs), and the table in a backend's memory.
 Floats make_inverse_frequencies(int pairs);
@@ -144,6 +176,7 @@ RopeTable put_rope(Backend& backend, const Floats& frequencies);
 void dense_cases(OpTable& table);
 void hyper_connection_cases(OpTable& table);
 void cache_cases(OpTable& table);
+void copy_cases(OpTable& table);
 void attention_cases(OpTable& table);
 void index_cases(OpTable& table);
 void moe_cases(OpTable& table);
