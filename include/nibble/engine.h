@@ -20,11 +20,16 @@ struct EngineOptions {
   int max_model_len = 0;  // tokens per sequence; 0: the config's max_position_embeddings
   int max_waiting = 256;  // requests that may wait; one more is refused with kResourceExhausted
   int max_num_seqs = 8;   // sequences that run together
-  // Tokens that all sequences together, and the prefixes kept for later ones, have cache pages for;
-  // 0: max_model_len for each of max_num_seqs.
+  // Tokens that all sequences together, and the prefixes kept for later ones, have cache pages for; 0: max_model_len for each of
+  // max_num_seqs.
   int max_total_tokens = 0;
-  int prefill_chunk = 256;  // prompt tokens per step, of all sequences together
-  bool draft = true;        // use the checkpoint's MTP block where there is one
+  int prefill_chunk = 256;  // prompt tokens per step at most, of all sequences together
+  // Of a step with running streams: prompts take no more of it than fits, so that no stream waits longer for its next token.
+  double step_budget_ms = 50.0;
+  // Host memory for snapshots of prefixes, from which later requests go on; 0: no prefix cache.
+  std::int64_t snapshot_bytes = 256LL << 20;
+  bool draft = true;     // use the checkpoint's MTP block where there is one
+  int draft_tokens = 0;  // drafted for each sequence and step; 0: as many as pay, at most 4
 };
 
 // One row of the start-up table: which kernel serves a kind of layer.
@@ -61,12 +66,22 @@ struct ModelInfo {
 struct EngineStats {
   int running = 0;
   int waiting = 0;
-  double kv_usage = 0.0;  // 0..1
-  std::uint64_t prompt_tokens = 0;
+  double kv_usage = 0.0;            // 0..1
+  std::uint64_t prompt_tokens = 0;  // computed
   std::uint64_t generated_tokens = 0;
   std::uint64_t drafted_tokens = 0;
   std::uint64_t accepted_tokens = 0;
   std::uint64_t steps = 0;
+  std::uint64_t cached_tokens = 0;  // of prompts, taken from the prefix cache
+  std::uint64_t preemptions = 0;
+  double step_seconds = 0.0;   // all steps together
+  double model_seconds = 0.0;  // of these, inside the model; the rest is the scheduler's own work
+  // Pages of the cache, by owner; one page holds 256 tokens.
+  int pages_free = 0;
+  int pages_sequences = 0;
+  int pages_prefix_cache = 0;
+  int snapshots = 0;
+  std::int64_t snapshot_bytes = 0;
 };
 
 // Thread safety: every method may be called from any thread. One scheduler thread inside owns
@@ -91,6 +106,9 @@ class Engine {
   // Ends a request within one step; its last event has finished == kCancelled. Unknown or finished
   // ids are ignored.
   virtual void cancel(RequestId id) = 0;
+
+  // Forgets every prefix that no running request uses, before the next step.
+  virtual void reset_prefix_cache() = 0;
 
   // Called on the scheduler thread after new events were queued; must not block and must not call
   // the engine. Set once, before the first submit.

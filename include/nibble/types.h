@@ -49,6 +49,7 @@ struct Request {
   RequestId id = 0;             // unique among the requests alive; chosen by the caller
   std::vector<TokenId> prompt;  // at least one token, every id inside the vocabulary
   SamplingParams sampling;
+  std::string cache_salt;  // requests share computed prefixes only with those of the same salt
   bool prompt_logprobs =
       false;  // log-probabilities of the prompt's own tokens (with sampling.logprobs alternatives)
 };
@@ -70,7 +71,7 @@ enum class FinishReason { kStop, kLength, kCancelled, kError };
 
 struct Usage {
   int prompt_tokens = 0;
-  int cached_tokens = 0;
+  int cached_tokens = 0;  // of the prompt, taken from the prefix cache
   int completion_tokens = 0;
   int drafted_tokens = 0;
   int accepted_tokens = 0;

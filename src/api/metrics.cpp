@@ -33,6 +33,24 @@ prometheus::MetricFamily family(const std::string& name, const std::string& help
   return out;
 }
 
+prometheus::MetricFamily pages(const EngineStats& stats, const std::string& model_name) {
+  prometheus::MetricFamily out = family("nibble:pages", "Pages of 256 tokens, by owner",
+                                        prometheus::MetricType::Gauge, model_name, 0.0);
+  const prometheus::ClientMetric one = out.metric.front();
+  out.metric.clear();
+  const auto put = [&](const char* owner, int count) {
+    prometheus::ClientMetric metric = one;
+    metric.label.push_back({"pool", "kv"});
+    metric.label.push_back({"owner", owner});
+    metric.gauge.value = count;
+    out.metric.push_back(std::move(metric));
+  };
+  put("free", stats.pages_free);
+  put("sequences", stats.pages_sequences);
+  put("prefix_cache", stats.pages_prefix_cache);
+  return out;
+}
+
 }  // namespace
 
 struct Metrics::State {
@@ -89,8 +107,12 @@ std::string Metrics::text(const EngineStats& stats) const {
   put("vllm:num_requests_waiting", "Requests in the queue", MetricType::Gauge, stats.waiting);
   put("vllm:kv_cache_usage_perc", "Share of the cache in use, 1 is all of it", MetricType::Gauge,
       stats.kv_usage);
-  put("vllm:prompt_tokens_total", "Prompt tokens taken in", MetricType::Counter,
-      count(stats.prompt_tokens));
+  put("vllm:prompt_tokens_total", "Prompt tokens taken in, computed or found",
+      MetricType::Counter, count(stats.prompt_tokens + stats.cached_tokens));
+  put("vllm:prefix_cache_hits_total", "Prompt tokens taken from the prefix cache",
+      MetricType::Counter, count(stats.cached_tokens));
+  put("vllm:num_preemptions_total", "Sequences put back into the queue for want of pages",
+      MetricType::Counter, count(stats.preemptions));
   put("vllm:generation_tokens_total", "Tokens generated", MetricType::Counter,
       count(stats.generated_tokens));
   put("nibble:draft_tokens_total", "Tokens drafted", MetricType::Counter,
@@ -98,6 +120,15 @@ std::string Metrics::text(const EngineStats& stats) const {
   put("nibble:draft_tokens_accepted_total", "Drafted tokens that were kept", MetricType::Counter,
       count(stats.accepted_tokens));
   put("nibble:steps_total", "Steps of the engine", MetricType::Counter, count(stats.steps));
+  put("nibble:step_seconds_total", "Seconds spent in steps", MetricType::Counter,
+      stats.step_seconds);
+  put("nibble:scheduler_seconds_total", "Of these, the scheduler's own, outside the model",
+      MetricType::Counter, stats.step_seconds - stats.model_seconds);
+  put("nibble:snapshots", "Places where a prefix can be taken up", MetricType::Gauge,
+      stats.snapshots);
+  put("nibble:snapshot_bytes", "Host memory of the snapshots", MetricType::Gauge,
+      static_cast<double>(stats.snapshot_bytes));
+  families.push_back(pages(stats, state_->model_name));
   return prometheus::TextSerializer().Serialize(families);
 }
 

@@ -615,6 +615,21 @@ TEST(Server, AStalledEngineIsNotAlive) {
   EXPECT_TRUE(eventually([&] { return client.get("/live").status == 200; }));
 }
 
+TEST(Server, ResetsThePrefixCache) {
+  TestServerOptions options;
+  options.server.service.api_key = "secret";
+  TestServer server(options);
+  RawClient client(server.port());
+  EXPECT_EQ(client.post("/reset_prefix_cache", "").status, 401);
+  EXPECT_EQ(server.engine().cache_resets(), 0);
+  client.send(
+      "POST /reset_prefix_cache HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
+      "secret\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 200);
+  EXPECT_EQ(server.engine().cache_resets(), 1);
+  EXPECT_EQ(client.get("/reset_prefix_cache").status, 405);
+}
+
 TEST(Server, MetricsHaveTheirNames) {
   TestServer server("Hello!<eos>");
   RawClient client(server.port());
@@ -624,10 +639,17 @@ TEST(Server, MetricsHaveTheirNames) {
   for (const char* name :
        {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
         "vllm:prompt_tokens_total", "vllm:generation_tokens_total", "nibble:draft_tokens_total",
-        "nibble:draft_tokens_accepted_total", "nibble:requests_cancelled_total"})
+        "nibble:draft_tokens_accepted_total", "nibble:requests_cancelled_total",
+        "vllm:prefix_cache_hits_total", "vllm:num_preemptions_total", "nibble:step_seconds_total",
+        "nibble:scheduler_seconds_total", "nibble:snapshots", "nibble:snapshot_bytes"})
     EXPECT_NE(response.body.find("\n" + std::string(name) + "{model_name=\"tiny\"} "),
               std::string::npos)
         << name;
+  for (const char* owner : {"free", "sequences", "prefix_cache"})
+    EXPECT_NE(response.body.find("\nnibble:pages{model_name=\"tiny\",pool=\"kv\",owner=\"" +
+                                 std::string(owner) + "\"} "),
+              std::string::npos)
+        << owner;
   for (const char* name : {"vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds"})
     for (const char* part : {"_bucket{model_name=\"tiny\",le=\"+Inf\"} ",
                              "_count{model_name=\"tiny\"} ", "_sum{model_name=\"tiny\"} "})

@@ -19,8 +19,9 @@
 namespace nibble::api {
 namespace {
 
-constexpr const char* kPostPaths[] = {"/v1/chat/completions", "/v1/completions", "/tokenize",
-                                      "/detokenize"};
+constexpr std::string_view kResetPath = "/reset_prefix_cache";
+constexpr std::string_view kPostPaths[] = {"/v1/chat/completions", "/v1/completions", "/tokenize",
+                                           "/detokenize", kResetPath};
 constexpr const char* kGetPaths[] = {"/live", "/ready", "/health", "/metrics", "/v1/models"};
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
@@ -100,6 +101,10 @@ void Service::handle(HttpRequest request, std::function<void(Reply)> done) {
   if (auto refusal = refuse_early(request)) return done(std::move(*refusal));
   if (request.method == "GET" || request.method == "HEAD") return done(answer_get(request.path));
   if (state_ != State::kReady) return done(unavailable());
+  if (request.path == kResetPath) {
+    model_->engine->reset_prefix_cache();
+    return done(json_response(200, R"({"status":"ok"})"));
+  }
   prepare(std::move(request), std::move(done));
 }
 
@@ -128,7 +133,7 @@ std::optional<HttpResponse> Service::refuse_early(const HttpRequest& request) co
     return response;
   }
   // Also keeps pages from elsewhere out: a browser sends this type only after asking with OPTIONS.
-  if (post_path && !is_json(request.content_type))
+  if (post_path && request.path != kResetPath && !is_json(request.content_type))
     return error_response(
         {415, "expected Content-Type: application/json", "", "unsupported_media_type"});
   return std::nullopt;

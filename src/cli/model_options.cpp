@@ -46,6 +46,10 @@ void add_model_options(CLI::App& command, ModelOptions& model, std::string& log_
              "how cached rows are stored; auto: fp32 with exact, else fp8");
   add_choice(command, "--draft", engine.draft, kSwitch,
              "draft with the checkpoint's MTP block (default on; never changes an answer)");
+  command
+      .add_option("--draft-tokens,--num-speculative-tokens", engine.draft_tokens,
+                  "tokens drafted for each answer and step (default: as many as pay)")
+      ->check(CLI::Range(1, 4));
   command.add_option("--threads", engine.threads, "CPU threads (default: one a core)")
       ->check(CLI::Range(1, 1024));
   command
@@ -61,6 +65,21 @@ void add_model_options(CLI::App& command, ModelOptions& model, std::string& log_
       .add_option("--max-model-len,--context-length", engine.max_model_len,
                   "tokens a sequence may have, prompt and answer")
       ->check(CLI::Range(1, 1 << 24));
+  command
+      .add_option("--prefill-chunk,--chunked-prefill-size,--max-num-batched-tokens",
+                  engine.prefill_chunk, "prompt tokens a step takes at most (default 256)")
+      ->check(CLI::Range(1, 1 << 16));
+  command
+      .add_option("--step-budget-ms", engine.step_budget_ms,
+                  "milliseconds of a step beside running streams: prompts take what fits "
+                  "(default 50)")
+      ->check(CLI::Range(1.0, 60000.0));
+  command
+      .add_option_function<std::int64_t>(
+          "--prefix-cache-mib", [&engine](std::int64_t mib) { engine.snapshot_bytes = mib << 20; },
+          "host memory for the places where prompts can go on from earlier ones (default 256; "
+          "0: no prefix cache)")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
   command.add_option("--encoder", model.encoder, "chat grammar for a checkpoint that brings none")
       ->check(CLI::IsMember({"preview", "0731"}));
   command.add_option("--log-level", log_level, "debug, info, warn, error or off")

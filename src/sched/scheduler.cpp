@@ -3,43 +3,32 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
+#include <chrono>
 #include <iterator>
-#include <numeric>
 #include <utility>
 
-#include "base/log.h"
+#include "ops/batch.h"
 
-namespace nibble {
-
-std::unique_ptr<Engine> Engine::load(const EngineOptions& options,
-                                     const std::function<void(double)>& progress) {
-  return std::make_unique<sched::Scheduler>(
-      engine::ModelRunner::load(options, options.max_num_seqs, progress), options);
-}
-
-namespace sched {
+namespace nibble::sched {
 namespace {
 
 Status invalid(std::string message, std::string param) {
   return {StatusCode::kInvalidArgument, std::move(message), std::move(param)};
 }
 
-Event finished(const Request& request, FinishReason reason) {
-  Event event;
-  event.request = request.id;
-  event.usage.prompt_tokens = static_cast<int>(request.prompt.size());
-  event.finished = reason;
-  return event;
+std::int64_t steady_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace
 
-Scheduler::Scheduler(std::unique_ptr<engine::ModelRunner> runner, const EngineOptions& options)
-    : runner_(std::move(runner)),
+Scheduler::Scheduler(std::unique_ptr<engine::StepModel> model, const EngineOptions& options)
+    : model_(std::move(model)),
       options_(options),
-      stepper_(*runner_, options.prefill_chunk),
-      free_slots_(static_cast<std::size_t>(stepper_.slots())),
+      batcher_(*model_, options, steady_ns),
+      stats_(batcher_.stats()),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
 Scheduler::~Scheduler() {
@@ -54,11 +43,27 @@ Scheduler::~Scheduler() {
 EngineStats Scheduler::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
-  stats.waiting = static_cast<int>(waiting_.size());
+  stats.waiting += static_cast<int>(inbox_.requests.size());
   return stats;
 }
 
 Result<std::monostate> Scheduler::submit(Request request) {
+  if (const Status refused = check(request); !refused.message.empty()) return refused;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return Status{StatusCode::kUnavailable, "the server is stopping", ""};
+    const int waiting = stats_.waiting + static_cast<int>(inbox_.requests.size());
+    if (waiting >= options_.max_waiting)
+      return Status{StatusCode::kResourceExhausted,
+                    fmt::format("{} requests are waiting already", waiting), ""};
+    inbox_.requests.push_back(std::move(request));
+  }
+  wake_.notify_one();
+  return std::monostate{};
+}
+
+// An empty message: nothing is wrong.
+Status Scheduler::check(const Request& request) const {
   const ModelInfo& model = info();
   if (request.prompt.empty()) return invalid("the prompt is empty", "prompt");
   for (std::size_t i = 0; i < request.prompt.size(); ++i)
@@ -66,39 +71,35 @@ Result<std::monostate> Scheduler::submit(Request request) {
       return invalid(fmt::format("token {} of the prompt is {}; the vocabulary has {} tokens", i,
                                  request.prompt[i], model.vocab_size),
                      "prompt");
-  const std::int64_t prompt_len = static_cast<std::int64_t>(request.prompt.size());
-  if (prompt_len + std::max(request.sampling.max_tokens, 0) > model.max_model_len)
-    return invalid(fmt::format("this model's context is {} tokens; the request asks for {} ({} in "
-                               "the prompt, {} for the answer)",
-                               model.max_model_len, prompt_len + request.sampling.max_tokens,
-                               prompt_len, request.sampling.max_tokens),
-                   prompt_len > model.max_model_len ? "prompt" : "max_tokens");
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopping_) return Status{StatusCode::kUnavailable, "the server is stopping", ""};
-    if (static_cast<int>(waiting_.size()) >= options_.max_waiting)
-      return Status{StatusCode::kResourceExhausted,
-                    fmt::format("{} requests are waiting already", waiting_.size()), ""};
-    waiting_.push_back(std::move(request));
-  }
-  wake_.notify_one();
-  return std::monostate{};
+  const auto prompt_len = static_cast<std::int64_t>(request.prompt.size());
+  const std::int64_t tokens = prompt_len + std::max(request.sampling.max_tokens, 0);
+  const auto too_long = [&](const char* what, std::int64_t most) {
+    return invalid(
+        fmt::format("{} {} tokens; the request asks for {} ({} in the prompt, {} for the "
+                    "answer)",
+                    what, most, tokens, prompt_len, request.sampling.max_tokens),
+        prompt_len > most ? "prompt" : "max_tokens");
+  };
+  if (tokens > model.max_model_len) return too_long("this model's context is", model.max_model_len);
+  const std::int64_t held = std::int64_t{model_->limits().pages} * ops::kPageTokens;
+  if (tokens > held) return too_long("the cache holds", held);
+  return {};
 }
 
 void Scheduler::cancel(RequestId id) {
-  Event event;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(waiting_.begin(), waiting_.end(),
-                                    [&](const Request& request) { return request.id == id; });
-    if (found == waiting_.end()) {
-      if (running_ids_.contains(id)) cancelled_.insert(id);
-      return;
-    }
-    event = finished(*found, FinishReason::kCancelled);
-    waiting_.erase(found);
+    inbox_.cancelled.push_back(id);
   }
-  emit(std::move(event));
+  wake_.notify_one();
+}
+
+void Scheduler::reset_prefix_cache() {
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.reset = true;
+  }
+  wake_.notify_one();
 }
 
 void Scheduler::on_events(std::function<void()> notify) {
@@ -111,145 +112,49 @@ std::vector<Event> Scheduler::take_events() {
   return std::exchange(events_, {});
 }
 
-void Scheduler::emit(Event event) {
-  {
-    const std::lock_guard lock(mutex_);
-    events_.push_back(std::move(event));
-  }
-  notify();
-}
-
-void Scheduler::notify() {
+void Scheduler::publish(std::vector<Event> events) {
   std::function<void()> call;
   {
     const std::lock_guard lock(mutex_);
-    if (!events_.empty()) call = notify_;
+    stats_ = batcher_.stats();
+    if (events.empty()) return;
+    if (events_.empty())
+      events_ = std::move(events);
+    else
+      std::move(events.begin(), events.end(), std::back_inserter(events_));
+    call = notify_;
   }
   if (call) call();
 }
 
-bool Scheduler::admit(const std::stop_token& stop) {
+Scheduler::Inbox Scheduler::take_inbox(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  if (running_.empty()) wake_.wait(lock, stop, [&] { return !waiting_.empty(); });
-  if (stop.stop_requested()) return false;
-  while (!waiting_.empty() && !free_slots_.empty()) {
-    auto sequence = std::make_unique<Sequence>(std::move(waiting_.front()));
-    waiting_.pop_front();
-    sequence->slot = free_slots_.back();
-    free_slots_.pop_back();
-    running_ids_.insert(sequence->request.id);
-    running_.push_back(std::move(sequence));
-  }
-  stats_.running = static_cast<int>(running_.size());
-  return true;
-}
-
-void Scheduler::remove(std::size_t i) {
-  const Sequence& s = *running_[i];
-  free_slots_.push_back(s.slot);
-  running_ids_.erase(s.request.id);
-  cancelled_.erase(s.request.id);
-  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
-  stats_.running = static_cast<int>(running_.size());
-  stats_.kv_usage = kv_usage();
-}
-
-double Scheduler::kv_usage() const {
-  double tokens = 0.0;
-  for (const auto& sequence : running_) tokens += sequence->device_len;
-  return tokens / (static_cast<double>(info().max_num_seqs) * info().max_model_len);
-}
-
-void Scheduler::drop_cancelled() {
-  std::vector<Event> events;
-  {
-    const std::lock_guard lock(mutex_);
-    for (std::size_t i = running_.size(); i-- > 0 && !cancelled_.empty();) {
-      if (!cancelled_.contains(running_[i]->request.id)) continue;
-      events.push_back(finished(running_[i]->request, FinishReason::kCancelled));
-      events.back().usage = running_[i]->usage;
-      remove(i);
-    }
-  }
-  for (Event& event : events) emit(std::move(event));
+  if (batcher_.idle()) wake_.wait(lock, stop, [&] { return !inbox_.empty(); });
+  // Counted as waiting until the batcher has them.
+  stats_.waiting += static_cast<int>(inbox_.requests.size());
+  return std::exchange(inbox_, {});
 }
 
 void Scheduler::run(const std::stop_token& stop) {
-  std::iota(free_slots_.rbegin(), free_slots_.rend(), 0);
-  while (admit(stop)) {
-    drop_cancelled();
-    if (!running_.empty()) step();
+  while (!stop.stop_requested()) {
+    Inbox inbox = take_inbox(stop);
+    std::vector<Event> events;
+    for (Request& request : inbox.requests) batcher_.add(std::move(request));
+    for (const RequestId id : inbox.cancelled) batcher_.cancel(id, events);
+    if (inbox.reset) batcher_.reset_prefix_cache();
+    batcher_.step(events);
+    publish(std::move(events));
   }
   // Whoever still runs or waits is told so.
   std::vector<Event> events;
+  Inbox inbox;
   {
     const std::lock_guard lock(mutex_);
-    while (!running_.empty()) {
-      events.push_back(finished(running_[0]->request, FinishReason::kCancelled));
-      events.back().usage = running_[0]->usage;
-      remove(0);
-    }
-    for (const Request& request : waiting_)
-      events.push_back(finished(request, FinishReason::kCancelled));
-    waiting_.clear();
+    inbox = std::exchange(inbox_, {});
   }
-  for (Event& event : events) emit(std::move(event));
+  for (Request& request : inbox.requests) batcher_.add(std::move(request));
+  batcher_.cancel_all(events);
+  publish(std::move(events));
 }
 
-void Scheduler::step() {
-  std::vector<Sequence*> sequences;
-  std::vector<Usage> before;
-  std::vector<int> cached;
-  for (const auto& sequence : running_) {
-    sequences.push_back(sequence.get());
-    before.push_back(sequence->usage);
-    cached.push_back(sequence->device_len);
-  }
-  std::vector<StepResult> results;
-  // A step that fails fails whoever is in it; the next ones start from empty slots.
-  try {
-    results = stepper_.advance(sequences);
-  } catch (const std::exception& error) {
-    spdlog::error("a step of {} requests failed: {}", sequences.size(), error.what());
-    results.assign(sequences.size(), {});
-    for (StepResult& result : results) {
-      result.finished = FinishReason::kError;
-      result.error = {StatusCode::kInternal, error.what(), ""};
-    }
-  }
-  std::vector<Event> events;
-  {
-    const std::lock_guard lock(mutex_);
-    ++stats_.steps;
-    for (std::size_t i = sequences.size(); i-- > 0;) {
-      const Sequence& s = *sequences[i];
-      StepResult& result = results[i];
-      stats_.prompt_tokens += static_cast<std::uint64_t>(
-          std::max(0, std::min(s.device_len, s.prompt_len()) - cached[i]));
-      stats_.generated_tokens +=
-          static_cast<std::uint64_t>(s.usage.completion_tokens - before[i].completion_tokens);
-      stats_.drafted_tokens +=
-          static_cast<std::uint64_t>(s.usage.drafted_tokens - before[i].drafted_tokens);
-      stats_.accepted_tokens +=
-          static_cast<std::uint64_t>(s.usage.accepted_tokens - before[i].accepted_tokens);
-      if (result.finished || !result.tokens.empty() || !result.prompt.empty()) {
-        Event event;
-        event.request = s.request.id;
-        event.tokens = std::move(result.tokens);
-        event.prompt = std::move(result.prompt);
-        event.finished = result.finished;
-        event.error = std::move(result.error);
-        event.usage = s.usage;
-        events.push_back(std::move(event));
-      }
-      if (result.finished) remove(i);
-    }
-    stats_.kv_usage = kv_usage();
-    // In the order of arrival, and at once: one delivery for a step.
-    std::move(events.rbegin(), events.rend(), std::back_inserter(events_));
-  }
-  notify();
-}
-
-}  // namespace sched
-}  // namespace nibble
+}  // namespace nibble::sched

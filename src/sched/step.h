@@ -1,71 +1,76 @@
-// Advances sequences together by one step: prompts by a chunk, the others by a token and the
-// verification of their draft, all in one forward pass.
+// Runs one step: known tokens and drafts of many sequences in one forward pass, then new tokens and new drafts.
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "engine/model_runner.h"
+#include "engine/step_model.h"
 #include "sched/sequence.h"
 
 namespace nibble::sched {
 
-// What a step did to one sequence; empty when it had no part in it.
-struct StepResult {
+// A sequence's rows of the step: from its device_len on, known tokens and then drafts. A sequence occurs once in a step.
+struct Part {
+  Sequence* sequence = nullptr;
+  int rows = 0;
+
+  int drafts() const { return std::max(0, rows - sequence->to_compute()); }
+  bool completes() const { return rows >= sequence->to_compute(); }  // a new token follows
+};
+
+// What a step did to one sequence.
+struct PartResult {
   std::vector<GeneratedToken> tokens;    // newly generated, in order
   std::vector<GeneratedToken> prompt;    // the whole prompt's log-probabilities, once
   std::optional<FinishReason> finished;  // kStop, kLength or kError
   Status error;                          // with kError
+  int accepted = 0;                      // of the part's drafts
 };
 
-// A draft is accepted exactly when the target, sampling that position with the request's own
-// parameters and random number, draws the same token. So drafting changes how many steps a reply
-// takes and never a token of it; nor does company, since every op's row depends on its own sequence
-// alone.
+// A draft is accepted exactly when the target, sampling that position with the request's own parameters and random number,
+// draws the same token. Since a draft is one token and no distribution, this is exact rejection sampling: it is accepted with the
+// probability the target gives it, and a rejection leaves the target's own draw. So drafting changes how many steps a reply
+// takes and never a token of it; nor does company, since every op's row depends on its own sequence alone.
 class Stepper {
  public:
-  // Borrows the runner. prefill_chunk: prompt tokens a step.
-  Stepper(engine::ModelRunner& runner, int prefill_chunk);
+  // Borrows the model.
+  explicit Stepper(engine::StepModel& model) : model_(model) {}
 
-  // Slots that have pages for a whole context; slot s has pages s * n to (s + 1) * n - 1.
-  int slots() const {
-    return std::min(runner_.limits().slots, runner_.limits().pages / pages_per_slot_);
-  }
-
-  // None of the sequences has finished, no two have the same slot. Every one that is past its prompt
-  // takes part; those within it share prefill_chunk tokens, first come first served in the order
-  // given. Result i belongs to sequence i. What the forward pass throws concerns them all.
-  std::vector<StepResult> advance(std::span<Sequence* const> sequences);
+  // Advances each part's sequence; result i belongs to part i. `drafts`: tokens to propose for each sequence that goes on;
+  // kNoDrafter leaves the drafter out, which then does not know these tokens. What the model throws concerns them all.
+  static constexpr int kNoDrafter = -1;
+  std::vector<PartResult> run(std::span<const Part> parts, int drafts);
 
  private:
-  // A sequence's rows of the step.
-  struct Part {
-    Sequence* sequence;
-    StepResult* result;
-    ops::Segment segment;
-    bool decodes;
-    int kept = 0;        // rows that turned out to be the sequence's own
-    bool going = false;  // not finished by this step
+  // A part's place in the batch, and what became of it.
+  struct Rows {
+    int first = 0;
+    int begin = 0;  // device_len before
+    int known = 0;  // rows of known tokens
+    int drafts = 0;
+    bool completes = false;
+    int kept = 0;  // rows that turned out to be the sequence's own
+    bool going = false;
   };
 
-  std::vector<Part> parts_of(std::span<Sequence* const> sequences,
-                             std::vector<StepResult>& results) const;
-  void forward(const std::vector<Part>& parts);
-  void verify(Part& part, std::span<const float> logits);
-  void finish_chunk(Part& part);
-  void append_prompt_logprobs(const Part& part);
-  // Samples the token at position s.tokens.size() from a row of logits, appends it and reports it.
-  // False: finished.
-  bool generate(Sequence& s, std::span<const float> logits, StepResult& result);
-  void draft(const std::vector<Part>& parts);
+  void forward(std::span<const Part> parts);
+  void draw(std::span<const Part> parts, std::vector<PartResult>& results);
+  void append(Sequence& s, Rows& rows, std::size_t first_draw, PartResult& result);
+  void score_prompt(Sequence& s, const Rows& rows, PartResult& result);
+  bool take(Sequence& s, Result<GeneratedToken>& token, PartResult& result);
+  void draft(std::span<const Part> parts, int drafts);
 
-  engine::ModelRunner& runner_;
-  int prefill_chunk_;
-  int pages_per_slot_;
+  engine::StepModel& model_;
   std::vector<TokenId> ids_;
   std::vector<ops::Segment> segments_;
-  std::vector<std::int32_t> pages_;  // 0, 1, 2, ...
+  std::vector<std::int32_t> pages_;
+  std::vector<Rows> rows_;
+  std::vector<engine::DrawRow> draws_;
+  std::vector<Result<GeneratedToken>> drawn_;
+  std::vector<engine::DraftRow> draft_rows_;
+  std::vector<Sequence*> drafting_;
 };
 
 }  // namespace nibble::sched

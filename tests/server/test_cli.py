@@ -87,7 +87,7 @@ def test_not_a_checkpoint_is_3(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [
-    ["--tp", "8"], ["--tensor-parallel-size", "8"], ["--gpu-memory-utilization", "0.9"], ["--max-num-batched-tokens", "512"],
+    ["--tp", "8"], ["--tensor-parallel-size", "8"], ["--gpu-memory-utilization", "0.9"], ["--enable-prefix-caching"],
     ["--dtype", "bfloat16"], ["--trust-remote-code"]])
 def test_flags_from_elsewhere_are_accepted(flags: list[str]) -> None:
     result = nibble("run", "tiny", "What is 1 plus 1?", "--max-tokens", "2", *flags)

@@ -95,6 +95,7 @@ ChatPlan prepare_chat(std::string_view body, const ServedModel& model,
     fail_context("messages", plan.request.prompt.size(), std::max(read.max_tokens, 1), context);
   plan.options = std::move(read.options);
   plan.request.sampling = plan.options.sampling;
+  plan.request.cache_salt = plan.options.cache_salt;
   plan.request.sampling.max_tokens = read.max_tokens < 0 ? static_cast<int>(room) : read.max_tokens;
   plan.parsing.starts_in_reasoning = chat.thinking.mode == text::ThinkingMode::kThinking;
   plan.parsing.tools = chat.tools;
@@ -125,6 +126,7 @@ CompletionPlan prepare_completion(std::string_view body, const ServedModel& mode
     if (static_cast<std::int64_t>(request.prompt.size()) + read.max_tokens > info.max_model_len)
       fail_context(path.c_str(), request.prompt.size(), read.max_tokens, info.max_model_len);
     request.sampling = plan.options.sampling;
+    request.cache_salt = plan.options.cache_salt;
     request.sampling.max_tokens = read.max_tokens;
     request.prompt_logprobs = read.echo && request.sampling.logprobs >= 0;
     plan.requests.push_back(std::move(request));

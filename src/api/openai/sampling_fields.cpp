@@ -46,8 +46,7 @@ constexpr std::string_view kIgnored[] = {"user",
                                          "prompt_cache_key",
                                          "prompt_cache_retention",
                                          "request_id",
-                                         "priority",
-                                         "cache_salt"};
+                                         "priority"};
 
 std::uint64_t random_seed() {
   std::random_device device;
@@ -166,6 +165,7 @@ CommonOptions read_common(Fields& body, const GenerationDefaults& defaults) {
   options.stop = read_stop(body);
   options.stream = body.boolean("stream").value_or(false);
   read_stream_options(body, options);
+  options.cache_salt = body.string("cache_salt").value_or("");
   options.tokens_as_ids = body.boolean("return_tokens_as_token_ids").value_or(false);
   body.neutral(kNeutral);
   body.ignore(kIgnored);

@@ -19,6 +19,7 @@ struct CommonOptions {
   std::string model;              // empty: not in the request
   SamplingParams sampling;        // logprobs and max_tokens are the endpoint's to fill
   std::vector<std::string> stop;  // not empty strings
+  std::string cache_salt;         // computed prefixes are shared under the same one only
   bool stream = false;
   bool include_usage = false;  // stream_options.include_usage
   bool tokens_as_ids =

@@ -80,6 +80,16 @@ std::vector<Request> ScriptedEngine::requests() const {
   return seen_;
 }
 
+void ScriptedEngine::reset_prefix_cache() {
+  const std::lock_guard lock(mutex_);
+  ++cache_resets_;
+}
+
+int ScriptedEngine::cache_resets() const {
+  const std::lock_guard lock(mutex_);
+  return cache_resets_;
+}
+
 int ScriptedEngine::cancelled() const {
   const std::lock_guard lock(mutex_);
   return cancelled_;

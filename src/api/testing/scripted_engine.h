@@ -34,6 +34,7 @@ class ScriptedEngine final : public Engine {
   EngineStats stats() const override;
   Result<std::monostate> submit(Request request) override;
   void cancel(RequestId id) override;
+  void reset_prefix_cache() override;
   void on_events(std::function<void()> notify) override;
   std::vector<Event> take_events() override;
 
@@ -44,6 +45,7 @@ class ScriptedEngine final : public Engine {
   void fail_next(Status error);           // the next request that starts ends with kError
   std::vector<Request> requests() const;  // all accepted so far
   int cancelled() const;
+  int cache_resets() const;
 
   static float logprob_of(TokenId id) { return static_cast<float>(id) / -1000.0f; }
 
@@ -72,6 +74,7 @@ class ScriptedEngine final : public Engine {
   std::optional<Status> failure_;
   EngineStats stats_;
   int cancelled_ = 0;
+  int cache_resets_ = 0;
   bool paused_ = false;
   int allowed_steps_ = 0;
   std::jthread thread_;  // last

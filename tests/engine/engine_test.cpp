@@ -84,7 +84,7 @@ class Client {
   bool ready_ = false;
 };
 
-class SchedTest : public ::testing::TestWithParam<DeviceKind> {
+class EngineTest : public ::testing::TestWithParam<DeviceKind> {
  protected:
   void SetUp() override {
     if (!testing::has_device(GetParam())) GTEST_SKIP() << "no NVIDIA GPU, or built without CUDA";
@@ -121,16 +121,18 @@ class SchedTest : public ::testing::TestWithParam<DeviceKind> {
   static ScratchFolder* folder_;
 };
 
-ScratchFolder* SchedTest::folder_ = nullptr;
+ScratchFolder* EngineTest::folder_ = nullptr;
 
-TEST_P(SchedTest, SameAnswerDraftedOrNotAndInAnyChunking) {
+TEST_P(EngineTest, SameAnswerDraftedOrNotAndInAnyChunking) {
   std::vector<std::vector<TokenId>> answers;
   int drafted = 0, accepted = 0;
-  for (const bool draft : {false, true}) {
+  for (const int draft : {0, 1, 4}) {
     for (const int chunk : {256, 7}) {
       EngineOptions o = options();
-      o.draft = draft;
+      o.draft = draft > 0;
+      o.draft_tokens = draft;
       o.prefill_chunk = chunk;
+      o.snapshot_bytes = 0;
       const auto engine = Engine::load(o);
       Client client(*engine);
       std::vector<TokenId> all;
@@ -159,7 +161,7 @@ TEST_P(SchedTest, SameAnswerDraftedOrNotAndInAnyChunking) {
   EXPECT_LE(accepted, drafted);
 }
 
-TEST_P(SchedTest, LogprobsAreTheSameBitsDraftedOrNot) {
+TEST_P(EngineTest, LogprobsAreTheSameBitsDraftedOrNot) {
   std::vector<std::vector<float>> seen;
   for (const bool draft : {false, true}) {
     EngineOptions o = options();
@@ -187,7 +189,7 @@ TEST_P(SchedTest, LogprobsAreTheSameBitsDraftedOrNot) {
   EXPECT_EQ(seen[0], seen[1]);
 }
 
-TEST_P(SchedTest, PromptLogprobsDoNotDependOnTheChunk) {
+TEST_P(EngineTest, PromptLogprobsDoNotDependOnTheChunk) {
   std::vector<std::vector<float>> seen;
   for (const int chunk : {1, 9, 256}) {
     EngineOptions o = options();
@@ -208,7 +210,7 @@ TEST_P(SchedTest, PromptLogprobsDoNotDependOnTheChunk) {
   EXPECT_EQ(seen[0], seen[2]);
 }
 
-TEST_P(SchedTest, QueueKeepsOrderAndAnswers) {
+TEST_P(EngineTest, QueueKeepsOrderAndAnswers) {
   const auto engine = Engine::load(options());
   Client client(*engine);
   const std::vector<TokenId> alone = client.ask(request(100, 40, 25)).tokens;
@@ -223,12 +225,12 @@ TEST_P(SchedTest, QueueKeepsOrderAndAnswers) {
   const EngineStats stats = engine->stats();
   EXPECT_EQ(stats.waiting, 0);
   EXPECT_EQ(stats.generated_tokens, 7u * 25u);
-  EXPECT_EQ(stats.prompt_tokens, 4u * 40u + 3u * 9u);
+  EXPECT_EQ(stats.prompt_tokens + stats.cached_tokens, 4u * 40u + 3u * 9u);
 }
 
 // Requests of every kind, one at a time and then all together with arrivals in the middle of steps: the same tokens and the
 // same bits of every log-probability.
-TEST_P(SchedTest, TogetherIsTheSameAsAlone) {
+TEST_P(EngineTest, TogetherIsTheSameAsAlone) {
   const bool brief = std::getenv("NIBBLE_TEST_SHORT") != nullptr;
   const int count = brief ? 8 : 24;
   const unsigned longest = brief ? 60 : 300;
@@ -292,7 +294,140 @@ TEST_P(SchedTest, TogetherIsTheSameAsAlone) {
   }
 }
 
-TEST_P(SchedTest, CancelRunningAndWaiting) {
+// What was computed for an earlier request is as good as computed again: the same tokens and the same bits, for a repeated
+// prompt, a shared beginning, the next turn of a conversation, and with a cache so small that sequences push each other out.
+TEST_P(EngineTest, CachedOrPreemptedIsTheSameAsCold) {
+  const bool brief = std::getenv("NIBBLE_TEST_SHORT") != nullptr;
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  std::vector<Request> requests;
+  const auto add = [&](std::vector<TokenId> prompt, int max_tokens) {
+    Request r = request(static_cast<RequestId>(requests.size() + 1), 1, max_tokens,
+                        random() % 2 ? 0.9f : 0.0f);
+    r.prompt = std::move(prompt);
+    r.sampling.seed = random();
+    r.sampling.logprobs = 1;
+    requests.push_back(r);
+  };
+  for (const int shared : brief ? std::vector<int>{40} : std::vector<int>{20, 131, 256, 300}) {
+    std::vector<TokenId> system;
+    for (int i = 0; i < shared; ++i) system.push_back(static_cast<TokenId>(2 + random() % 300));
+    for (int question = 0; question < 3; ++question) {
+      std::vector<TokenId> prompt = system;
+      for (unsigned i = random() % 40 + 1; i > 0; --i)
+        prompt.push_back(static_cast<TokenId>(2 + random() % 300));
+      add(prompt, 12);
+      add(prompt, 12);
+    }
+  }
+  std::map<RequestId, Client::Reply> cold;
+  {
+    EngineOptions o = options();
+    o.snapshot_bytes = 0;
+    const auto engine = Engine::load(o);
+    Client client(*engine);
+    // Each one's next turn begins with its answer.
+    for (std::size_t i = 0, first = requests.size(); i < first; ++i) {
+      std::vector<TokenId> next = requests[i].prompt;
+      const Client::Reply reply = client.ask(requests[i]);
+      next.insert(next.end(), reply.tokens.begin(), reply.tokens.end());
+      next.push_back(7);
+      if (i % 3 == 0) add(next, 5);
+    }
+    for (Request& r : requests) {
+      r.id += 1000;
+      cold[r.id] = client.ask(r);
+      EXPECT_EQ(cold[r.id].usage.cached_tokens, 0);
+    }
+    EXPECT_EQ(engine->stats().pages_prefix_cache, 0);
+  }
+  const auto same = [&](const Client::Reply& one, const Client::Reply& other) {
+    if (one.generated.size() != other.generated.size() || one.finished != other.finished)
+      return false;
+    for (std::size_t i = 0; i < one.generated.size(); ++i)
+      if (one.generated[i].token != other.generated[i].token ||
+          one.generated[i].logprob != other.generated[i].logprob)
+        return false;
+    return true;
+  };
+  const auto ended = [&](Client& client) {
+    client.wait([&] {
+      return std::all_of(requests.begin(), requests.end(), [&](const Request& r) {
+        return client.replies[r.id].finished.has_value();
+      });
+    });
+  };
+  // One after the other, in order: everything that can be found is there. Then together and short of pages.
+  for (const bool scarce : {false, true}) {
+    EngineOptions o = options();
+    o.prefill_chunk = scarce ? 33 : 256;
+    o.draft_tokens = scarce ? 2 : 1;
+    o.max_num_seqs = scarce ? 6 : 1;
+    if (scarce) {
+      o.max_total_tokens = 1024;
+      o.snapshot_bytes = 1 << 20;
+    }
+    const auto engine = Engine::load(o);
+    Client client(*engine);
+    for (const Request& r : requests) ASSERT_TRUE(engine->submit(r).ok());
+    ended(client);
+    int found = 0;
+    for (const Request& r : requests) {
+      EXPECT_TRUE(same(client.replies[r.id], cold[r.id]))
+          << "request " << r.id << " of " << r.prompt.size() << " tokens, "
+          << client.replies[r.id].usage.cached_tokens << " cached, scarce " << scarce;
+      found += client.replies[r.id].usage.cached_tokens;
+    }
+    EXPECT_GT(found, scarce ? -1 : 100);
+    engine->reset_prefix_cache();
+    client.ask(request(5000, 3, 1));
+    engine->reset_prefix_cache();
+    client.ask(request(5001, 3, 1));
+    EXPECT_EQ(engine->stats().pages_sequences, 0);
+  }
+}
+
+// A pool of two long sequences under four: some go back to the queue and come again, to the same bits.
+TEST_P(EngineTest, PreemptedIsTheSameAsAlone) {
+  std::vector<Client::Reply> alone;
+  for (const bool scarce : {false, true}) {
+    EngineOptions o = options();
+    o.max_num_seqs = scarce ? 4 : 1;
+    o.max_total_tokens = scarce ? 1280 : 0;
+    o.snapshot_bytes = scarce ? 1 << 20 : 0;
+    const auto engine = Engine::load(o);
+    Client client(*engine);
+    const int tokens = std::getenv("NIBBLE_TEST_SHORT") ? 60 : 330;
+    for (RequestId id = 1; id <= 4; ++id) {
+      Request r = request(id, 230, tokens, 0.9f);
+      r.sampling.seed = id;
+      r.sampling.logprobs = 0;
+      ASSERT_TRUE(engine->submit(r).ok());
+    }
+    client.wait([&] {
+      for (RequestId id = 1; id <= 4; ++id)
+        if (!client.replies[id].finished) return false;
+      return true;
+    });
+    for (RequestId id = 1; id <= 4; ++id) {
+      const Client::Reply& reply = client.replies[id];
+      if (!scarce) {
+        alone.push_back(reply);
+        continue;
+      }
+      const Client::Reply& expected = alone[static_cast<std::size_t>(id - 1)];
+      EXPECT_EQ(reply.tokens, expected.tokens) << id;
+      ASSERT_EQ(reply.generated.size(), expected.generated.size());
+      for (std::size_t i = 0; i < reply.generated.size(); ++i)
+        ASSERT_EQ(reply.generated[i].logprob, expected.generated[i].logprob) << id << " at " << i;
+    }
+    EXPECT_EQ(engine->stats().preemptions > 0, scarce && tokens > 100);
+    EXPECT_EQ(engine->stats().pages_sequences, 0);
+  }
+}
+
+TEST_P(EngineTest, CancelRunningAndWaiting) {
   EngineOptions o = options();
   o.max_num_seqs = 1;
   const auto engine = Engine::load(o);
@@ -316,7 +451,7 @@ TEST_P(SchedTest, CancelRunningAndWaiting) {
 
 // Whoever submits and cancels at the same time: every accepted request gets one last event, and the
 // notification before it is never lost, so a client that sleeps between notifications sees them all.
-TEST_P(SchedTest, EveryRequestEndsOnceWhateverTheThreadsDo) {
+TEST_P(EngineTest, EveryRequestEndsOnceWhateverTheThreadsDo) {
   const auto engine = Engine::load(options());
   Client client(*engine);
   const int threads = 4, each = std::getenv("NIBBLE_TEST_SHORT") ? 30 : 150;
@@ -354,7 +489,7 @@ TEST_P(SchedTest, EveryRequestEndsOnceWhateverTheThreadsDo) {
   EXPECT_EQ(client.ask(request(100000, 3, 2)).tokens.size(), 2u);
 }
 
-TEST_P(SchedTest, RefusesWhatCannotRun) {
+TEST_P(EngineTest, RefusesWhatCannotRun) {
   EngineOptions o = options();
   o.max_waiting = 2;
   o.max_num_seqs = 1;
@@ -383,7 +518,7 @@ TEST_P(SchedTest, RefusesWhatCannotRun) {
   engine->cancel(20);
 }
 
-TEST_P(SchedTest, EndOfSequenceStopsUnlessIgnored) {
+TEST_P(EngineTest, EndOfSequenceStopsUnlessIgnored) {
   const auto engine = Engine::load(options());
   Client client(*engine);
   // A hot, seeded request meets every token of a 320-word vocabulary soon; the same one that
@@ -400,13 +535,13 @@ TEST_P(SchedTest, EndOfSequenceStopsUnlessIgnored) {
   EXPECT_EQ(stopped.tokens, std::vector<TokenId>(ignored.tokens.begin(), eos));
 }
 
-TEST_P(SchedTest, DestructionWithWorkInFlight) {
+TEST_P(EngineTest, DestructionWithWorkInFlight) {
   const auto engine = Engine::load(options());
   ASSERT_TRUE(engine->submit(request(1, 30, 500)).ok());
   ASSERT_TRUE(engine->submit(request(2, 30, 500)).ok());
 }
 
-TEST_P(SchedTest, RestartGivesTheSameAnswerAndFingerprint) {
+TEST_P(EngineTest, RestartGivesTheSameAnswerAndFingerprint) {
   std::vector<std::vector<TokenId>> answers;
   std::vector<std::string> prints;
   for (int start = 0; start < 2; ++start) {
@@ -424,7 +559,7 @@ TEST_P(SchedTest, RestartGivesTheSameAnswerAndFingerprint) {
   EXPECT_NE(Engine::load(exact)->info().fingerprint, prints[0]);
 }
 
-TEST_P(SchedTest, MtpPromisedButAbsentMeansNoDrafting) {
+TEST_P(EngineTest, MtpPromisedButAbsentMeansNoDrafting) {
   testing::RandomCheckpoint checkpoint = testing::make_random_checkpoint({});
   std::vector<std::string> names;
   for (const auto& shard : checkpoint.shards)
@@ -450,7 +585,7 @@ TEST_P(SchedTest, MtpPromisedButAbsentMeansNoDrafting) {
   EXPECT_NE(engine->info().notes[0].find("no drafting"), std::string::npos);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, SchedTest,
+INSTANTIATE_TEST_SUITE_P(Backends, EngineTest,
                          ::testing::Values(DeviceKind::kCpu, DeviceKind::kCuda),
                          [](const ::testing::TestParamInfo<DeviceKind>& tested) {
                            return testing::device_name(tested.param);
