@@ -107,8 +107,8 @@ std::string Metrics::text(const EngineStats& stats) const {
   put("vllm:num_requests_waiting", "Requests in the queue", MetricType::Gauge, stats.waiting);
   put("vllm:kv_cache_usage_perc", "Share of the cache in use, 1 is all of it", MetricType::Gauge,
       stats.kv_usage);
-  put("vllm:prompt_tokens_total", "Prompt tokens taken in, computed or found",
-      MetricType::Counter, count(stats.prompt_tokens + stats.cached_tokens));
+  put("vllm:prompt_tokens_total", "Prompt tokens taken in, computed or found", MetricType::Counter,
+      count(stats.prompt_tokens + stats.cached_tokens));
   put("vllm:prefix_cache_hits_total", "Prompt tokens taken from the prefix cache",
       MetricType::Counter, count(stats.cached_tokens));
   put("vllm:num_preemptions_total", "Sequences put back into the queue for want of pages",
