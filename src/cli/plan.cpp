@@ -148,11 +148,13 @@ std::string plan_json(const plan::Plan& plan) {
       .member("replicated", m.replicated)
       .member("kv", m.kv)
       .member("state", m.state)
+      .member("snapshots", m.snapshots)
       .member("workspace", m.workspace)
       .member("graphs", m.graphs)
       .member("draft", m.draft)
       .member("total", m.total())
       .member("capacity", m.capacity)
+      .member("host_snapshots", m.host_snapshots)
       .end_object();
   json.member("fits", m.fits()).key("remedies").begin_array();
   for (const std::string& remedy : plan.remedies) json.string(remedy);

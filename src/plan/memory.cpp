@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "nibble/engine.h"
 #include "nibble/status.h"
 #include "ops/row_pool.h"
 
@@ -17,8 +18,6 @@ constexpr std::int64_t kHostChunk = 256;  // EngineOptions::prefill_chunk
 // Tokens of a GPU's largest step: enough rows an expert (8192 * 6 / 256 = 192) to be bound by arithmetic.
 constexpr std::int64_t kGpuChunk = 8192;
 constexpr std::int64_t kDraftRows = 1;  // tokens drafted ahead
-// Of a sequence: prompt end and turn end. Later ones use what is left.
-constexpr std::int64_t kSnapshots = 2;
 // Bytes; the index scores of longer contexts are computed in tiles.
 constexpr std::int64_t kScoreTile = 256LL << 20;
 // Bytes of a node of an instantiated graph: the most measured on an H200 (docs/perf-log.md); 3.1 kB in the mean.
@@ -90,19 +89,24 @@ class Memory {
     const RowSizes rows = row_sizes(c_, resolve_kv_dtype(o_.kv_dtype, c_, o_.gpu.machine.arch));
     const SequenceBytes one =
         sequence_bytes(c_, rows, kCacheLayout, o_.context, drafting() ? w_.draft_stages : 0);
-    const std::int64_t n = o_.concurrency, snapshots = host_ ? 0 : kSnapshots;
+    const std::int64_t n = o_.concurrency, budget = EngineOptions{}.snapshot_bytes;
     m_.kv = n * one.entries;
-    m_.state = n * (one.windows + one.open_state + snapshots * one.snapshot);
+    m_.state = n * (one.windows + one.open_state);
+    (host_ ? m_.snapshots : m_.host_snapshots) = budget;
     m_.draft += n * one.draft;
     line("kv",
          fmt::format("{} x {} bytes of {} rows ({} B) and index keys ({} B) at {} "
                      "tokens, whole on every GPU",
                      n, one.entries, rows.name, rows.row, rows.index_key, o_.context),
          m_.kv);
-    line("state",
-         fmt::format("{} x (windows {} + open compressor state {} + {} snapshots x {})", n,
-                     one.windows, one.open_state, snapshots, one.snapshot),
-         m_.state);
+    line(
+        "state",
+        fmt::format("{} x (windows {} + open compressor state {})", n, one.windows, one.open_state),
+        m_.state);
+    line("snapshots",
+         fmt::format("--prefix-cache-mib of host memory, for {} of {} bytes and more",
+                     budget / std::max<std::int64_t>(one.snapshot, 1), one.snapshot),
+         budget);
     if (one.draft > 0)
       line("drafter's windows", fmt::format("{} x {}", n, one.draft), n * one.draft);
   }

@@ -30,15 +30,17 @@ struct MemoryPlan {
   std::int64_t weights = 0;     // this GPU's share of what is split; on one GPU all of the backbone
   std::int64_t replicated = 0;  // what every GPU holds whole; 0 on one GPU
   std::int64_t kv = 0;          // compressed rows and index keys of all sequences; not split
-  std::int64_t state = 0;       // windows, open compressor state, snapshots
-  std::int64_t workspace = 0;   // activations of the largest step
-  std::int64_t graphs = 0;      // captured steps
-  std::int64_t draft = 0;       // the drafter's weights and windows
-  std::int64_t capacity = 0;    // what one GPU has for all this
+  std::int64_t state = 0;       // windows, open compressor state
+  std::int64_t snapshots = 0;   // of prefixes, where the model runs on the host; else they are
+  std::int64_t host_snapshots = 0;  // in the host's memory, and not in total()
+  std::int64_t workspace = 0;       // activations of the largest step
+  std::int64_t graphs = 0;          // captured steps
+  std::int64_t draft = 0;           // the drafter's weights and windows
+  std::int64_t capacity = 0;        // what one GPU has for all this
   std::vector<ExplainLine> lines;
 
   std::int64_t total() const {
-    return weights + replicated + kv + state + workspace + graphs + draft;
+    return weights + replicated + kv + state + snapshots + workspace + graphs + draft;
   }
   bool fits() const { return total() <= capacity; }
 };

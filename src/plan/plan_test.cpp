@@ -135,6 +135,11 @@ TEST(Memory, CacheGrowsWithContextAndConcurrencyAndIsNotSplit) {
   EXPECT_EQ(memory("h200:8", 4096, 1).kv, one.kv);
   EXPECT_EQ(one.total(), one.weights + one.replicated + one.kv + one.state + one.workspace +
                              one.graphs + one.draft);
+  EXPECT_EQ(one.snapshots, 0);
+  EXPECT_EQ(one.host_snapshots, EngineOptions{}.snapshot_bytes);
+  const MemoryPlan host = plan("DeepSeek-V4-Flash", on("cpu", 4096, 1)).memory;
+  EXPECT_EQ(host.snapshots, EngineOptions{}.snapshot_bytes);
+  EXPECT_EQ(host.host_snapshots, 0);
 }
 
 TEST(Memory, OnTheCpuTheWorkspaceIsTheModelsOwn) {

@@ -68,9 +68,10 @@ std::string memory_table(const Plan& plan) {
   const MemoryPlan& m = plan.memory;
   const char* of = is_host(plan.options.gpu.machine.arch) ? "memory" : "memory of each GPU";
   const std::pair<const char*, std::int64_t> parts[] = {
-      {"weights", m.weights}, {"replicated", m.replicated}, {"kv", m.kv},
-      {"state", m.state},     {"workspace", m.workspace},   {"graphs", m.graphs},
-      {"draft", m.draft},     {"total", m.total()},         {"capacity", m.capacity}};
+      {"weights", m.weights},  {"replicated", m.replicated}, {"kv", m.kv},
+      {"state", m.state},      {"snapshots", m.snapshots},   {"workspace", m.workspace},
+      {"graphs", m.graphs},    {"draft", m.draft},           {"total", m.total()},
+      {"capacity", m.capacity}};
   std::vector<Row> rows;
   rows.reserve(std::size(parts));
   for (const auto& [name, bytes] : parts)
@@ -121,7 +122,11 @@ std::string plan_text(const Plan& plan, bool explain) {
                      plan.sequences_that_fit);
   out += fmt::format("  {} tensors, from {}\n", plan.tensors, plan.source);
   out += fmt::format("  download: {}\n\n", download(plan));
-  out += memory_table(plan) + "\n" + layer_table(plan.layers) + "\n" + decode_table(plan);
+  out += memory_table(plan);
+  if (plan.memory.host_snapshots > 0)
+    out += fmt::format("  and {} of the host's memory for snapshots of prefixes\n",
+                       size(plan.memory.host_snapshots));
+  out += "\n" + layer_table(plan.layers) + "\n" + decode_table(plan);
   out += fmt::format("\n  prefill {:.0f} tokens/s; no drafting counted; basis: {}\n",
                      plan.speed.prefill_tokens_per_s,
                      plan.speed.measured ? "kernel"

@@ -15,7 +15,7 @@ from conftest import binary, model_folder, PATIENCE_S
 
 FIELDS = ["model", "gpu", "context", "concurrency", "download", "memory", "fits", "remedies", "layers", "decode",
           "prefill_tokens_per_s", "basis"]
-PARTS = ["weights", "replicated", "kv", "state", "workspace", "graphs", "draft"]
+PARTS = ["weights", "replicated", "kv", "state", "snapshots", "workspace", "graphs", "draft"]
 
 
 def nibble(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -46,7 +46,7 @@ def test_json_has_exactly_the_promised_fields() -> None:
     assert list(found) == FIELDS
     assert list(found["gpu"]) == ["kind", "count"] and found["gpu"] == {"kind": "cpu", "count": 1}
     assert list(found["download"]) == ["bytes", "free"]
-    assert list(found["memory"]) == [*PARTS, "total", "capacity"]
+    assert list(found["memory"]) == [*PARTS, "total", "capacity", "host_snapshots"]
     assert (found["model"], found["context"], found["concurrency"]) == ("tiny", 2048, 3)
     assert found["basis"] == "roofline" and found["fits"] is True and found["remedies"] == []
     for layer in found["layers"]:
