@@ -15,8 +15,8 @@ namespace nibble::engine {
 namespace {
 
 constexpr int kMaxDraft = 4;  // tokens that the MTP block proposes at once
-constexpr int kMaxDraftRows =
-    8;  // rows a sequence that decodes may bring beyond the prefill chunk's bound
+// Rows that a sequence which decodes may bring beyond the prefill chunk's bound.
+constexpr int kMaxDraftRows = 8;
 static_assert(kMaxDraft <= ops::kDraftSlack && kMaxDraft < kMaxDraftRows);
 
 int page_count(std::int64_t tokens) {
