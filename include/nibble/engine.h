@@ -28,6 +28,8 @@ struct EngineOptions {
   double step_budget_ms = 50.0;
   // Host memory for snapshots of prefixes, from which later requests go on; 0: no prefix cache.
   std::int64_t snapshot_bytes = 256LL << 20;
+  // Host memory for pages of prefixes that have to leave the cache; they come back when found again. 0: they are lost.
+  std::int64_t host_cache_bytes = 0;
   bool draft = true;     // use the checkpoint's MTP block where there is one
   int draft_tokens = 0;  // drafted for each sequence and step; 0: as many as pay, at most 4
 };
@@ -80,6 +82,7 @@ struct EngineStats {
   int pages_free = 0;
   int pages_sequences = 0;
   int pages_prefix_cache = 0;
+  int pages_host = 0;  // of prefixes, in host memory
   int snapshots = 0;
   std::int64_t snapshot_bytes = 0;
 };

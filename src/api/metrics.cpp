@@ -48,6 +48,7 @@ prometheus::MetricFamily pages(const EngineStats& stats, const std::string& mode
   put("free", stats.pages_free);
   put("sequences", stats.pages_sequences);
   put("prefix_cache", stats.pages_prefix_cache);
+  put("host", stats.pages_host);
   return out;
 }
 

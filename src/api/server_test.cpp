@@ -645,7 +645,7 @@ TEST(Server, MetricsHaveTheirNames) {
     EXPECT_NE(response.body.find("\n" + std::string(name) + "{model_name=\"tiny\"} "),
               std::string::npos)
         << name;
-  for (const char* owner : {"free", "sequences", "prefix_cache"})
+  for (const char* owner : {"free", "sequences", "prefix_cache", "host"})
     EXPECT_NE(response.body.find("\nnibble:pages{model_name=\"tiny\",pool=\"kv\",owner=\"" +
                                  std::string(owner) + "\"} "),
               std::string::npos)

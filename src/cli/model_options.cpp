@@ -80,6 +80,11 @@ void add_model_options(CLI::App& command, ModelOptions& model, std::string& log_
           "host memory for the places where prompts can go on from earlier ones (default 256; "
           "0: no prefix cache)")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
+  command
+      .add_option_function<std::int64_t>(
+          "--host-cache-mib", [&engine](std::int64_t mib) { engine.host_cache_bytes = mib << 20; },
+          "host memory for cached prefixes that make room for running requests (default 0)")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
   command.add_option("--encoder", model.encoder, "chat grammar for a checkpoint that brings none")
       ->check(CLI::IsMember({"preview", "0731"}));
   command.add_option("--log-level", log_level, "debug, info, warn, error or off")

@@ -236,4 +236,16 @@ std::int64_t ModelRunner::saved_bytes(int position) const {
   return cache_->saved_bytes(position);
 }
 
+std::vector<std::byte> ModelRunner::save_page(std::int32_t page) {
+  return cache_->save_page(page);
+}
+
+void ModelRunner::restore_page(std::int32_t page, std::span<const std::byte> bytes) {
+  cache_->restore_page(page, bytes);
+}
+
+std::int64_t ModelRunner::page_bytes() const {
+  return cache_->page_bytes();
+}
+
 }  // namespace nibble::engine

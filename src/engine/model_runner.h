@@ -32,6 +32,9 @@ class ModelRunner : public StepModel {
   void restore(int slot, int position, std::int32_t page,
                std::span<const std::byte> bytes) override;
   std::int64_t saved_bytes(int position) const override;
+  std::vector<std::byte> save_page(std::int32_t page) override;
+  void restore_page(std::int32_t page, std::span<const std::byte> bytes) override;
+  std::int64_t page_bytes() const override;
 
   // For what looks into a run.
   model::DeepseekV4& model() { return *model_; }

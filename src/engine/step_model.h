@@ -71,6 +71,11 @@ class StepModel {
                        std::span<const std::byte> bytes) = 0;
   // Bytes that save() returns at this position.
   virtual std::int64_t saved_bytes(int position) const = 0;
+
+  // A full page's rows as host bytes, page_bytes() of them, and back into any page.
+  virtual std::vector<std::byte> save_page(std::int32_t page) = 0;
+  virtual void restore_page(std::int32_t page, std::span<const std::byte> bytes) = 0;
+  virtual std::int64_t page_bytes() const = 0;
 };
 
 }  // namespace nibble::engine

@@ -142,4 +142,30 @@ std::int64_t Cache::saved_bytes(int position) const {
   return ops::total_bytes(live_ranges(0, position, 0));
 }
 
+std::vector<ops::ByteRange> Cache::page_ranges(std::int32_t page) const {
+  NIBBLE_CHECK(page >= 0 && page < spec_.pages, "page {} of {}", page, spec_.pages);
+  std::vector<ops::ByteRange> out;
+  for (const LayerCache& layer : layers_)
+    for (const ops::PagedPool* pool : {&layer.entries, &layer.index_keys})
+      if (!pool->empty())
+        add(out, pool->row(page, 0),
+            pool->rows_per_page * ops::row_bytes(pool->format, pool->width));
+  return out;
+}
+
+std::vector<std::byte> Cache::save_page(std::int32_t page) const {
+  const std::vector<ops::ByteRange> ranges = page_ranges(page);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(ops::total_bytes(ranges)));
+  backend_.save_ranges(ranges, bytes);
+  return bytes;
+}
+
+void Cache::restore_page(std::int32_t page, std::span<const std::byte> bytes) {
+  backend_.load_ranges(page_ranges(page), bytes);
+}
+
+std::int64_t Cache::page_bytes() const {
+  return ops::total_bytes(page_ranges(0));
+}
+
 }  // namespace nibble::kv

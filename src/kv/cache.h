@@ -53,9 +53,15 @@ class Cache {
   void restore(int slot, int position, std::int32_t page, std::span<const std::byte> bytes);
   std::int64_t saved_bytes(int position) const;
 
+  // All rows of a page, in every layer.
+  std::vector<std::byte> save_page(std::int32_t page) const;
+  void restore_page(std::int32_t page, std::span<const std::byte> bytes);
+  std::int64_t page_bytes() const;
+
  private:
   // Where that lies. The bytes, and their order, are a function of the position alone.
   std::vector<ops::ByteRange> live_ranges(int slot, int position, std::int32_t page) const;
+  std::vector<ops::ByteRange> page_ranges(std::int32_t page) const;
 
   ops::Backend& backend_;
   CacheSpec spec_;

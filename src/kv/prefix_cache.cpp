@@ -1,8 +1,11 @@
 #include "kv/prefix_cache.h"
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "ops/batch.h"
 
 namespace nibble::kv {
@@ -48,8 +51,8 @@ bool PrefixCache::Lexicographic::operator()(std::span<const TokenId> a,
   return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
 }
 
-PrefixCache::PrefixCache(PagePool& pool, std::int64_t snapshot_bytes)
-    : pool_(pool), budget_(snapshot_bytes) {}
+PrefixCache::PrefixCache(PagePool& pool, std::int64_t snapshot_bytes, HostTier host)
+    : pool_(pool), budget_(snapshot_bytes), host_(std::move(host)) {}
 
 PrefixCache::~PrefixCache() = default;
 
@@ -70,7 +73,7 @@ void PrefixCache::touch(Node* node) {
 void PrefixCache::take_lease(Node* node, Lease& lease) {
   lease.node_ = node->parent ? node : nullptr;
   for (; node->parent; node = node->parent)
-    if (node->leases++ == 0) --evictable_;
+    if (node->leases++ == 0 && node->page >= 0) --evictable_;
 }
 
 int PrefixCache::leased_pages(const Lease& lease) {
@@ -82,7 +85,7 @@ void PrefixCache::release(Lease& lease) {
   lease.node_ = nullptr;
   if (!leaf) return;
   for (Node* node = leaf; node->parent; node = node->parent)
-    if (--node->leases == 0) ++evictable_;
+    if (--node->leases == 0 && node->page >= 0) ++evictable_;
   prune(leaf);
 }
 
@@ -121,6 +124,28 @@ PrefixCache::Match PrefixCache::match(const std::string& salt, std::span<const T
   touch(best);
   take_lease(best, match.lease);
   return match;
+}
+
+void PrefixCache::load(const Lease& lease, std::span<PageId> pages) {
+  std::vector<Node*> path(static_cast<std::size_t>(leased_pages(lease)));
+  for (Node* node = lease.node_; node && node->parent; node = node->parent)
+    path[static_cast<std::size_t>(node->depth) - 1] = node;
+  NIBBLE_CHECK(pages.size() == path.size(), "{} pages under a lease on {}", pages.size(),
+               path.size());
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    if (path[i]->page < 0) {
+      const PageId page = pool_.take(PageOwner::kPrefixCache);
+      try {
+        host_.restore(page, path[i]->host);
+      } catch (...) {
+        pool_.give_back(page, PageOwner::kPrefixCache);
+        throw;
+      }
+      drop_host(path[i]);
+      path[i]->page = page;
+    }
+    pages[i] = path[i]->page;
+  }
 }
 
 bool PrefixCache::holds(const std::string& salt, std::span<const TokenId> tokens) {
@@ -169,7 +194,12 @@ void PrefixCache::insert(const std::string& salt, std::span<const TokenId> token
     const auto child = node->children.find(key);
     if (child != node->children.end()) {
       node = child->second.get();
-      if (own) {
+      if (own && node->page < 0) {
+        drop_host(node);
+        pool_.hand_over(pages[i], PageOwner::kSequence, PageOwner::kPrefixCache);
+        node->page = pages[i];
+        if (node->leases == 0) ++evictable_;
+      } else if (own) {
         pool_.give_back(pages[i], PageOwner::kSequence);
         pages[i] = node->page;
       }
@@ -220,21 +250,65 @@ void PrefixCache::remove(Node* node) {
     bytes_ -= static_cast<std::int64_t>(snapshot.bytes.size());
     recent_snapshots_.erase(snapshot.recent);
   }
-  pool_.give_back(node->page, PageOwner::kPrefixCache);
   recent_nodes_.erase(node->recent);
-  --evictable_;
+  if (node->page >= 0) {
+    pool_.give_back(node->page, PageOwner::kPrefixCache);
+    --evictable_;
+  } else {
+    drop_host(node);
+  }
   node->parent->children.erase(node->parent->children.find(*node->key));
 }
 
 bool PrefixCache::evict_page() {
   if (evictable_ == 0) return false;
-  // A node is used whenever one below it is, so the oldest without a lease is a leaf.
-  const auto oldest = std::find_if(recent_nodes_.rbegin(), recent_nodes_.rend(),
-                                   [](const Node* node) { return node->leases == 0; });
-  Node* const parent = (*oldest)->parent;
-  remove(*oldest);
-  prune(parent);
+  // A node is used whenever one below it is, so below the oldest that has a page and no lease there are no pages.
+  Node* const oldest =
+      *std::find_if(recent_nodes_.rbegin(), recent_nodes_.rend(),
+                    [](const Node* node) { return node->leases == 0 && node->page >= 0; });
+  if (host_.bytes > 0) {
+    try {
+      oldest->host = host_.save(oldest->page);
+    } catch (const std::exception& error) {
+      spdlog::warn("a page was not kept in host memory: {}", error.what());
+    }
+  }
+  if (oldest->host.empty()) {
+    Node* const parent = oldest->parent;
+    remove_subtree(oldest);  // without its rows nothing below can be used either
+    prune(parent);
+    return true;
+  }
+  host_bytes_ += static_cast<std::int64_t>(oldest->host.size());
+  ++host_pages_;
+  pool_.give_back(std::exchange(oldest->page, -1), PageOwner::kPrefixCache);
+  --evictable_;
+  trim_host();
   return true;
+}
+
+void PrefixCache::remove_subtree(Node* node) {
+  while (!node->children.empty()) remove_subtree(node->children.begin()->second.get());
+  remove(node);
+}
+
+void PrefixCache::drop_host(Node* node) {
+  host_bytes_ -= static_cast<std::int64_t>(node->host.size());
+  --host_pages_;
+  node->host = {};
+}
+
+// The oldest first: of those without a lease it is a leaf.
+void PrefixCache::trim_host() {
+  while (host_bytes_ > host_.bytes) {
+    const auto oldest =
+        std::find_if(recent_nodes_.rbegin(), recent_nodes_.rend(),
+                     [](const Node* node) { return node->leases == 0 && node->page < 0; });
+    if (oldest == recent_nodes_.rend()) return;  // all on their way back
+    Node* const parent = (*oldest)->parent;
+    remove(*oldest);
+    prune(parent);
+  }
 }
 
 void PrefixCache::clear() {

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -48,7 +50,7 @@ class PrefixCacheTest : public ::testing::Test {
   }
 
   PagePool pool_{16};
-  PrefixCache cache_{pool_, 1000};
+  PrefixCache cache_{pool_, 1000, {}};
 };
 
 TEST_F(PrefixCacheTest, TheDeepestSnapshotThatTheTokensBeginWith) {
@@ -136,12 +138,28 @@ TEST_F(PrefixCacheTest, ClearLeavesNothing) {
 }
 
 // Against a list of everything kept, with leases held at random and pages running out.
-TEST_F(PrefixCacheTest, AgreesWithAPlainList) {
+class PrefixCacheTraffic : public ::testing::TestWithParam<int> {};
+
+TEST_P(PrefixCacheTraffic, AgreesWithAPlainList) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   PagePool pool(12);
-  PrefixCache cache(pool, 1 << 20);
+  // What each page holds, as far as it is known: with a host tier this is all that comes back.
+  std::map<PageId, std::vector<TokenId>> rows;
+  PrefixCache::HostTier host;
+  host.bytes = GetParam() * kPageTokens * static_cast<std::int64_t>(sizeof(TokenId));
+  host.save = [&](PageId page) {
+    std::vector<std::byte> bytes(kPageTokens * sizeof(TokenId));
+    std::memcpy(bytes.data(), rows[page].data(), bytes.size());
+    return bytes;
+  };
+  host.restore = [&](PageId page, std::span<const std::byte> bytes) {
+    rows[page].resize(kPageTokens);
+    std::memcpy(rows[page].data(), bytes.data(), bytes.size());
+  };
+  PrefixCache cache(pool, 1 << 20, host);
+  int came_back = 0;
   const auto prompt = [&] {
     std::vector<TokenId> t;
     const unsigned length = 1 + random() % (4 * kPageTokens);
@@ -174,11 +192,21 @@ TEST_F(PrefixCacheTest, AgreesWithAPlainList) {
       ASSERT_GE(match.shared, match.position);
       r.pages = match.pages;
       r.lease = match.lease;
-      const std::size_t needed = r.tokens.size() / kPageTokens - r.pages.size();
-      while (pool.free() < static_cast<int>(needed) && cache.evict_page()) {
+      const auto away = static_cast<int>(std::count(r.pages.begin(), r.pages.end(), -1));
+      const std::size_t own = r.tokens.size() / kPageTokens - r.pages.size();
+      const int needed = static_cast<int>(own) + away;
+      while (pool.free() < needed && cache.evict_page()) {
       }
-      if (pool.free() >= static_cast<int>(needed)) {
-        for (std::size_t i = 0; i < needed; ++i) r.pages.push_back(pool.take(PageOwner::kSequence));
+      if (pool.free() >= needed) {
+        cache.load(r.lease, r.pages);
+        came_back += away;
+        for (std::size_t i = 0; i < own; ++i) r.pages.push_back(pool.take(PageOwner::kSequence));
+        for (std::size_t i = 0; i < r.pages.size(); ++i) {
+          const auto begin = r.tokens.begin() + static_cast<std::ptrdiff_t>(i) * kPageTokens;
+          const std::vector<TokenId> page(begin, begin + kPageTokens);
+          ASSERT_TRUE(i >= r.pages.size() - own || rows[r.pages[i]] == page) << "page " << i;
+          rows[r.pages[i]] = page;
+        }
         running.push_back(r);
       } else {
         cache.release(r.lease);
@@ -214,9 +242,14 @@ TEST_F(PrefixCacheTest, AgreesWithAPlainList) {
     cache.release(r.lease);
   }
   EXPECT_EQ(cache.evictable_pages(), pool.owned_by(PageOwner::kPrefixCache));
+  EXPECT_EQ(came_back > 0, GetParam() > 1);
+  EXPECT_LE(cache.host_pages(), GetParam());
   cache.clear();
   EXPECT_EQ(pool.free(), pool.size());
+  EXPECT_EQ(cache.host_pages(), 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(PagesInHostMemory, PrefixCacheTraffic, ::testing::Values(0, 5, 1000));
 
 }  // namespace
 }  // namespace nibble::kv

@@ -36,7 +36,7 @@ Batcher::Batcher(engine::StepModel& model, const EngineOptions& options, Clock c
     : model_(model, clock),
       options_(options),
       clock_(std::move(clock)),
-      cache_(model_, options.snapshot_bytes),
+      cache_(model_, options.snapshot_bytes, options.host_cache_bytes),
       stepper_(model_),
       free_slots_(static_cast<std::size_t>(model.limits().slots)) {
   std::iota(free_slots_.rbegin(), free_slots_.rend(), 0);
@@ -304,6 +304,7 @@ EngineStats Batcher::stats() const {
   stats.pages_prefix_cache = pages.owned_by(kv::PageOwner::kPrefixCache);
   const int in_use = pages.size() - pages.free() - cache_.prefixes().evictable_pages();
   stats.kv_usage = static_cast<double>(in_use) / pages.size();
+  stats.pages_host = cache_.prefixes().host_pages();
   stats.snapshots = cache_.prefixes().snapshots();
   stats.snapshot_bytes = cache_.prefixes().snapshot_bytes();
   return stats;

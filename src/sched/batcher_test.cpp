@@ -163,6 +163,8 @@ TEST(Batcher, RandomTrafficGetsItsOwnAnswers) {
     EngineOptions options = Simulation::default_options();
     options.prefill_chunk = 1 + static_cast<int>(random() % 80);
     options.snapshot_bytes = round % 3 == 0 ? 0 : 1 << (8 + random() % 12);
+    options.host_cache_bytes = round % 2 == 0 ? 0 : 1 << (10 + random() % 6);
+    spec.pages = 16 + static_cast<int>(random() % 48);
     SCOPED_TRACE("round " + std::to_string(round));
     run_traffic(spec, options, 150, 700, random, true);
   }
@@ -254,6 +256,26 @@ TEST(Batcher, ALongPromptCanBeJoinedEverySixteenPages) {
   sim.finish();
   EXPECT_EQ(sim.replies[2].usage.cached_tokens, 8192);
   sim.check_all();
+}
+
+// What had to give way to others comes back from host memory.
+TEST(Batcher, PagesComeBackFromTheHost) {
+  for (const bool tier : {false, true}) {
+    WitnessSpec spec;
+    spec.pages = 6;
+    EngineOptions options = Simulation::default_options();
+    options.host_cache_bytes = tier ? 1 << 20 : 0;
+    Simulation sim(spec, options);
+    sim.add(request(1, 1000, 5, 1));
+    sim.finish();
+    sim.add(request(2, 1200, 5, 2));
+    sim.finish();
+    EXPECT_EQ(sim.batcher.stats().pages_host > 0, tier);
+    sim.add(request(3, 1000, 5, 1));
+    sim.finish();
+    EXPECT_EQ(sim.replies[3].usage.cached_tokens, tier ? 999 : 0);
+    sim.check_all();
+  }
 }
 
 // Six prompts of 4,000 tokens while a stream runs: its gaps stay within the budget's reach, and the prompts are read about as

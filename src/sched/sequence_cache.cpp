@@ -17,11 +17,16 @@ constexpr int kRegularTokens = 16 * kPageTokens;
 
 }  // namespace
 
-SequenceCache::SequenceCache(engine::StepModel& model, std::int64_t snapshot_bytes)
+SequenceCache::SequenceCache(engine::StepModel& model, std::int64_t snapshot_bytes,
+                             std::int64_t host_bytes)
     : model_(model),
       sharing_(snapshot_bytes > 0),
       pool_(model.limits().pages),
-      prefixes_(pool_, snapshot_bytes) {}
+      prefixes_(pool_, snapshot_bytes,
+                {host_bytes, [&model](kv::PageId page) { return model.save_page(page); },
+                 [&model](kv::PageId page, std::span<const std::byte> bytes) {
+                   model.restore_page(page, bytes);
+                 }}) {}
 
 int SequenceCache::pages_for(int tokens) {
   return (tokens + kPageTokens - 1) / kPageTokens;
@@ -40,12 +45,14 @@ bool SequenceCache::start(Sequence& s, int reserve, int leave) {
   kv::PrefixCache::Match match;
   if (lookup) match = prefixes_.match(s.request.cache_salt, s.tokens, s.length() - 1);
   const int shared = static_cast<int>(match.pages.size()), own = pages_for(reserve) - shared;
-  if (!make_room(own + leave)) {
+  const auto away = static_cast<int>(std::count(match.pages.begin(), match.pages.end(), -1));
+  if (!make_room(own + away + leave)) {
     prefixes_.release(match.lease);
     return false;
   }
   s.pages = std::move(match.pages);
   s.lease = match.lease;
+  prefixes_.load(s.lease, s.pages);
   for (int i = 0; i < own; ++i) s.pages.push_back(pool_.take(kv::PageOwner::kSequence));
   s.device_len = match.position;
   s.drafter_from = 0;

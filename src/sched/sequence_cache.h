@@ -11,8 +11,8 @@ namespace nibble::sched {
 // The scheduler thread's own. Prefixes that nobody uses give way whenever pages are needed.
 class SequenceCache {
  public:
-  // Borrows the model. snapshot_bytes: see PrefixCache; 0: no prefix cache.
-  SequenceCache(engine::StepModel& model, std::int64_t snapshot_bytes);
+  // Borrows the model. snapshot_bytes and host_bytes: see PrefixCache; snapshot_bytes 0: no prefix cache.
+  SequenceCache(engine::StepModel& model, std::int64_t snapshot_bytes, std::int64_t host_bytes);
 
   // Gives s, which has a slot and no pages, pages for its first `reserve` tokens, and resumes it from the deepest snapshot that
   // it begins with. False when that would leave fewer than `leave` pages free: nothing has changed then.

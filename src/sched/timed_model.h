@@ -52,6 +52,13 @@ class TimedModel : public engine::StepModel {
     timed([&] { model_.restore(slot, position, page, bytes); });
   }
   std::int64_t saved_bytes(int position) const override { return model_.saved_bytes(position); }
+  std::vector<std::byte> save_page(std::int32_t page) override {
+    return timed([&] { return model_.save_page(page); });
+  }
+  void restore_page(std::int32_t page, std::span<const std::byte> bytes) override {
+    timed([&] { model_.restore_page(page, bytes); });
+  }
+  std::int64_t page_bytes() const override { return model_.page_bytes(); }
 
  private:
   engine::StepModel& model_;

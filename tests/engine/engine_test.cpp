@@ -366,7 +366,8 @@ TEST_P(EngineTest, CachedOrPreemptedIsTheSameAsCold) {
     o.max_num_seqs = scarce ? 6 : 1;
     if (scarce) {
       o.max_total_tokens = 1024;
-      o.snapshot_bytes = 1 << 20;
+      o.snapshot_bytes = 4 << 20;
+      o.host_cache_bytes = 64 << 20;
     }
     const auto engine = Engine::load(o);
     Client client(*engine);

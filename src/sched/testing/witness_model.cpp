@@ -204,6 +204,24 @@ std::int64_t WitnessModel::saved_bytes(int position) const {
          (1 + std::min(position, kWindow) + std::max(open, 0));
 }
 
+std::int64_t WitnessModel::page_bytes() const {
+  return kPageTokens * static_cast<std::int64_t>(sizeof(TokenId));
+}
+
+std::vector<std::byte> WitnessModel::save_page(std::int32_t page) {
+  may_fail("save_page");
+  std::vector<std::byte> bytes(static_cast<std::size_t>(page_bytes()));
+  std::memcpy(bytes.data(), &kept(page, 0), bytes.size());
+  return bytes;
+}
+
+void WitnessModel::restore_page(std::int32_t page, std::span<const std::byte> bytes) {
+  may_fail("restore_page");
+  if (static_cast<std::int64_t>(bytes.size()) != page_bytes())
+    problem(fmt::format("{} bytes for a page", bytes.size()));
+  std::memcpy(&kept(page, 0), bytes.data(), bytes.size());
+}
+
 std::vector<std::byte> WitnessModel::save(int slot, int position, std::int32_t page) {
   may_fail("save");
   std::vector<TokenId> tokens = {position};
