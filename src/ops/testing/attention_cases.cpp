@@ -131,10 +131,11 @@ void attention_case(OpTable& table, RowFormat format, const Shape& s, const std:
         const double relative = 2.0 * error + kUnit * (32.0 + 8.0 * std::sqrt(count));
         for (int d = 0; d < s.hd; ++d) {
           // Both of a pair, before it was rotated back.
-          const bool rotated = d >= s.hd - 2 * s.pairs;
+          const int first = s.hd - 2 * s.pairs, pair = first + (d - first) / 2 * 2;
+          const bool rotated = d >= first;
           double squares = 0.0, off = 0.0;
           for (std::size_t j = 0; j < keys.size(); ++j)
-            for (const int c : rotated ? std::vector<int>{d & ~1, d | 1} : std::vector<int>{d}) {
+            for (const int c : rotated ? std::vector<int>{pair, pair + 1} : std::vector<int>{d}) {
               const double x = p[j] * keys[j][static_cast<std::size_t>(c)];
               squares += x * x;
               off = std::max<double>(off, std::fabs(keys[j][static_cast<std::size_t>(c)]));
