@@ -31,10 +31,11 @@ test-long:
 	@tests/run.sh --long
 
 bench: build
-	@cmake --build build/$(PRESET) --target ops_bench sample_bench
+	@cmake --build build/$(PRESET) --target ops_bench sample_bench fixed_cost_server api_latency
 	@build/$(PRESET)/bench/ops_bench
 	@build/$(PRESET)/bench/sample_bench
 	@python3 bench/serve_speed.py --binary build/nibble --model $(MODEL)
+	@python3 bench/engine_speed.py --build build/$(PRESET)
 
 package: build
 	@packaging/install-packages.sh package

@@ -90,6 +90,31 @@ int tokens_in(const std::string& text) {
   return static_cast<int>(script_ids(text).size());
 }
 
+// Each chunk says how many tokens there are so far: the last one with a choice as many as the whole answer.
+TEST(ChatAnswers, ChunksCarryUsageWhenAsked) {
+  const std::string text = "one two three four five";
+  for (const int tokens_per_step : {1, 2, 1000}) {
+    TestServer server(answering(text + "<eos>", tokens_per_step));
+    RawClient client(server.port());
+    for (const std::string& path : {kChat, kCompletions}) {
+      const bool chat = path == kChat;
+      const std::string options =
+          R"("max_tokens":100,"stream":true,"stream_options":{"continuous_usage_stats":true})";
+      const RawResponse streamed =
+          client.post(path, chat ? ask(options) : R"({"prompt":[5,6,7],)" + options + "}");
+      ASSERT_EQ(streamed.status, 200) << streamed.body;
+      int last = 0;
+      for (const std::string& event : sse_events(streamed.body)) {
+        if (event == "[DONE]") continue;
+        const int now = std::stoi(at(event, "usage.completion_tokens"));
+        EXPECT_GE(now, last);
+        last = now;
+      }
+      EXPECT_EQ(last, tokens_in(text));
+    }
+  }
+}
+
 TEST(ChatAnswers, CharactersAreNeverSplit) {
   const std::string text = "👩‍👩‍👧 naïve 深度 \"quoted\" \\ \n\t end";
   const BothWays answer = both_ways(text + "<eos>", "");

@@ -22,6 +22,7 @@ Command add_inspect(CLI::App& app);
 Command add_pull(CLI::App& app);
 Command add_plan(CLI::App& app);
 Command add_convert(CLI::App& app);
+Command add_bench(CLI::App& app);
 
 // Flags of every command that loads a model.
 void add_model_options(CLI::App& command, ModelOptions& model, std::string& log_level);

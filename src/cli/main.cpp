@@ -17,7 +17,7 @@ int dispatch(int argc, char** argv) {
   app.require_subcommand(1);
   const std::array commands{
       add_serve(app), add_run(app),  add_audit(app),   add_inspect(app),
-      add_pull(app),  add_plan(app), add_convert(app),
+      add_pull(app),  add_plan(app), add_convert(app), add_bench(app),
   };
   try {
     app.parse(argc, argv);

@@ -92,8 +92,8 @@ void ChatCall::finish(const Event& event) {
 }
 
 TokenUsage ChatCall::usage() const {
-  return {engine_usage_.prompt_tokens, engine_usage_.cached_tokens, completion_tokens_,
-          stream_.reasoning_tokens()};
+  return {engine_usage_.prompt_tokens, engine_usage_.cached_tokens,
+          finished_ ? completion_tokens_ : stream_.tokens(), stream_.reasoning_tokens()};
 }
 
 void ChatCall::write_tool_calls(JsonWriter& json, bool with_index) const {
@@ -125,7 +125,10 @@ void ChatCall::append_chunk_event(std::string& out, const char* field,
   json.key("finish_reason");
   finishing ? json.string(finish_reason_) : json.null();
   json.end_object().end_array();
-  if (options_.include_usage) json.key("usage").null();
+  if (options_.usage_in_chunks)
+    write_usage(json, usage());
+  else if (options_.include_usage)
+    json.key("usage").null();
   json.end_object();
   append_sse_event(out, chunk);
   pending_logprobs_.clear();

@@ -72,7 +72,7 @@ void CompletionCall::write_object(JsonWriter& json, CompletionChoice* choice, st
     json.end_object();
   }
   json.end_array();
-  if (!choice)
+  if (!choice || options_.usage_in_chunks)
     write_usage(json, usage());
   else if (options_.include_usage)
     json.key("usage").null();

@@ -68,7 +68,8 @@ TEST(ChatRequest, Defaults) {
 TEST(ChatRequest, EveryField) {
   const ChatBody body = read_chat(chat(
       R"("temperature":0,"top_p":0.5,"seed":-7,"stop":["a","b"],"n":1,"max_completion_tokens":9,"logprobs":true,
-         "top_logprobs":20,"stream":true,"stream_options":{"include_usage":true},"parallel_tool_calls":false,
+         "top_logprobs":20,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},
+         "parallel_tool_calls":false,
          "tools":[{"type":"function","function":{"name":"f","parameters":{"z":1.0,"a":1e2}}}],"tool_choice":"auto",
          "reasoning_effort":"high","ignore_eos":true,"return_tokens_as_token_ids":true)"));
   EXPECT_EQ(body.options.sampling.temperature, 0.0f);
@@ -77,6 +78,7 @@ TEST(ChatRequest, EveryField) {
   EXPECT_EQ(body.max_tokens, 9);
   EXPECT_EQ(body.options.sampling.logprobs, 20);
   EXPECT_TRUE(body.options.stream && body.options.include_usage && body.one_tool_call);
+  EXPECT_TRUE(body.options.usage_in_chunks);
   EXPECT_TRUE(body.options.sampling.ignore_eos && body.options.tokens_as_ids);
   ASSERT_EQ(body.chat.tools.size(), 1u);
   EXPECT_EQ(body.chat.tools[0].function_json, R"({"name":"f","parameters":{"z":1.0,"a":1e2}})");
@@ -240,7 +242,7 @@ TEST(ChatRequest, RefusesByName) {
       {R"("top_logprobs":2)", "top_logprobs"},
       {R"("stream":"yes")", "stream"},
       {R"("stream_options":{"include_usage":true})", "stream_options"},
-      {R"("stream":true,"stream_options":{"continuous_usage_stats":true})",
+      {R"("stream":true,"stream_options":{"continuous_usage_stats":1})",
        "stream_options.continuous_usage_stats"},
       {R"("stream":true,"stream_options":{"x":1})", "stream_options.x"},
       {R"("thinking":true)", "thinking"},

@@ -126,9 +126,8 @@ void read_stream_options(Fields& body, CommonOptions& options) {
     throw RequestError("stream_options", "stream_options is only allowed when stream is true");
   Fields fields(*value, "stream_options");
   options.include_usage = fields.boolean("include_usage").value_or(false);
-  static constexpr NeutralField kNeutralOptions[] = {{"continuous_usage_stats", "false"}};
+  options.usage_in_chunks = fields.boolean("continuous_usage_stats").value_or(false);
   static constexpr std::string_view kIgnoredOptions[] = {"include_obfuscation"};
-  fields.neutral(kNeutralOptions);
   fields.ignore(kIgnoredOptions);
   fields.refuse_rest();
 }

@@ -21,7 +21,8 @@ struct CommonOptions {
   std::vector<std::string> stop;  // not empty strings
   std::string cache_salt;         // computed prefixes are shared under the same one only
   bool stream = false;
-  bool include_usage = false;  // stream_options.include_usage
+  bool include_usage = false;    // stream_options.include_usage
+  bool usage_in_chunks = false;  // stream_options.continuous_usage_stats
   bool tokens_as_ids =
       false;  // return_tokens_as_token_ids: "token_id:N" in place of a token's text
 };
