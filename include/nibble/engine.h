@@ -30,8 +30,9 @@ struct EngineOptions {
   std::int64_t snapshot_bytes = 256LL << 20;
   // Host memory for pages of prefixes that have to leave the cache; they come back when found again. 0: they are lost.
   std::int64_t host_cache_bytes = 0;
-  bool draft = true;     // use the checkpoint's MTP block where there is one
-  int draft_tokens = 0;  // drafted for each sequence and step; 0: as many as pay, at most 4
+  bool draft = true;  // use the checkpoint's MTP or DSpark drafter where there is one
+  // Drafted for each sequence and step; 0: as many as pay. At most 4 with MTP, a block with DSpark.
+  int draft_tokens = 0;
 };
 
 // One row of the start-up table: which kernel serves a kind of layer.

@@ -14,7 +14,7 @@ constexpr std::array kLayouts = {
                 "FP8 128x128, E8M0 .scale", "MTP block, native", Verdict::kServe, ""},
     KnownLayout{"deepseek-dspark", "deepseek-ai/DeepSeek-V4-Flash-0731, *-DSpark",
                 "MXFP4: .weight I8, .scale F8_E8M0", "FP8 128x128, E8M0 .scale",
-                "DSpark, mtp.0 to mtp.2", Verdict::kServe, "served without its drafter"},
+                "DSpark, mtp.0 to mtp.2", Verdict::kServe, ""},
     KnownLayout{"fp8", "deepseek-ai/DeepSeek-V4-Flash-Base, sgl-project/DeepSeek-V4-Flash-FP8",
                 "FP8 128x128, F32 .scale", "FP8 128x128, F32 .scale", "as the source",
                 Verdict::kServe, ""},

@@ -53,7 +53,7 @@ void log_model(const api::ServedModel& model) {
       info.name, static_cast<double>(info.weight_bytes) / 1e6,
       static_cast<double>(info.cache_bytes) / 1e6, info.cache_tokens, info.max_num_seqs,
       info.max_model_len, info.device, info.activations, info.kv_dtype,
-      info.drafting ? "drafting one token ahead" : "no drafting");
+      info.drafting ? "drafting" : "no drafting");
   for (const auto* notes : {&info.notes, &model.defaults.notes})
     for (const std::string& note : *notes) spdlog::info("note: {}", note);
   if (!model.encoder) spdlog::warn("chat is unavailable: {}", model.encoder_note);

@@ -44,12 +44,14 @@ void add_model_options(CLI::App& command, ModelOptions& model, std::string& log_
       "activation scheme");
   add_choice(command, "--kv-dtype", engine.kv_dtype, kKvDtypes,
              "how cached rows are stored; auto: fp32 with exact, else fp8");
-  add_choice(command, "--draft", engine.draft, kSwitch,
-             "draft with the checkpoint's MTP block (default on; never changes an answer)");
+  add_choice(
+      command, "--draft", engine.draft, kSwitch,
+      "draft with the checkpoint's MTP or DSpark blocks (default on; never changes an answer)");
   command
       .add_option("--draft-tokens,--num-speculative-tokens", engine.draft_tokens,
-                  "tokens drafted for each answer and step (default: as many as pay)")
-      ->check(CLI::Range(1, 4));
+                  "tokens drafted for each answer and step (default: as many as pay; at most "
+                  "4 with an MTP block, the block size with DSpark)")
+      ->check(CLI::Range(1, 7));
   command.add_option("--threads", engine.threads, "CPU threads (default: one a core)")
       ->check(CLI::Range(1, 1024));
   command

@@ -17,7 +17,8 @@ namespace {
 constexpr int kMaxDraft = 4;  // tokens that the MTP block proposes at once
 // Rows that a sequence which decodes may bring beyond the prefill chunk's bound.
 constexpr int kMaxDraftRows = 8;
-static_assert(kMaxDraft <= ops::kDraftSlack && kMaxDraft < kMaxDraftRows);
+static_assert(kMaxDraft <= ops::kDraftSlack && kMaxDraft < kMaxDraftRows &&
+              model::kMaxDsparkBlock <= ops::kDraftSlack && model::kMaxDsparkBlock < kMaxDraftRows);
 
 int page_count(std::int64_t tokens) {
   return static_cast<int>((tokens + ops::kPageTokens - 1) / ops::kPageTokens);
@@ -40,7 +41,14 @@ int model_len(const EngineOptions& options, const model::ModelConfig& config,
                                    : std::min(config.max_positions, options.max_total_tokens);
 }
 
-kv::CacheSpec cache_spec(const model::ModelConfig& config, const CacheLimits& limits, bool mtp) {
+// Layers of the cache that belong to the drafter.
+int drafter_layers(const model::ModelWeights& weights) {
+  if (weights.dspark) return static_cast<int>(weights.dspark->stages.size());
+  return weights.mtp ? 1 : 0;
+}
+
+kv::CacheSpec cache_spec(const model::ModelConfig& config, const CacheLimits& limits,
+                         int drafter_layers) {
   kv::CacheSpec spec;
   spec.slots = limits.slots;
   spec.pages = limits.pages;
@@ -49,7 +57,7 @@ kv::CacheSpec cache_spec(const model::ModelConfig& config, const CacheLimits& li
   spec.index_head_dim = config.index_head_dim;
   spec.ratios.assign(config.compress_ratios.begin(),
                      config.compress_ratios.begin() + config.num_layers);
-  if (mtp) spec.ratios.push_back(0);
+  spec.ratios.insert(spec.ratios.end(), static_cast<std::size_t>(drafter_layers), 0);
   return spec;
 }
 
@@ -108,7 +116,7 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
   info.device = runner->backend_->description();
   info.activations = numerics.release ? "release" : "exact";
   info.kv_dtype = kv_name(numerics.kv_rows);
-  info.drafting = options.draft && weights.mtp.has_value();
+  info.drafting = options.draft && drafter_layers(weights) > 0;
   info.kernels = weights.kernels;
   info.notes = weights.notes;
   if (device == DeviceKind::kCuda)
@@ -125,9 +133,9 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
                                               : slots * page_count(info.max_model_len);
   limits.max_step_rows =
       std::max(options.prefill_chunk, kMaxDraftRows) + kMaxDraftRows * (slots - 1);
-  limits.max_draft = info.drafting ? kMaxDraft : 0;
+  if (info.drafting) limits.max_draft = weights.dspark ? config.dspark->block_size : kMaxDraft;
   runner->cache_ = std::make_unique<kv::Cache>(*runner->backend_,
-                                               cache_spec(config, limits, weights.mtp.has_value()));
+                                               cache_spec(config, limits, drafter_layers(weights)));
   info.cache_bytes = runner->cache_->bytes();
   info.max_num_seqs = slots;
   info.cache_tokens = limits.pages * ops::kPageTokens;
@@ -189,6 +197,7 @@ std::vector<TokenId> ModelRunner::draft(const ops::Batch& batch, std::span<const
                                         int depth) {
   NIBBLE_CHECK(depth >= 0 && depth <= limits_.max_draft, "depth {} of {}", depth,
                limits_.max_draft);
+  if (model_->has_dspark()) return draft_block(batch, rows, depth);
   model_->forward_mtp(batch, *cache_, model_->streams(batch.rows()));
   const std::size_t count = rows.size(), each = static_cast<std::size_t>(depth);
   std::vector<TokenId> proposed(count * each);
@@ -212,6 +221,19 @@ std::vector<TokenId> ModelRunner::draft(const ops::Batch& batch, std::span<const
     model_->forward_mtp({tokens, segments, batch.pages}, *cache_, streams);
     streams = model_->mtp_streams(static_cast<std::int64_t>(count));
   }
+}
+
+std::vector<TokenId> ModelRunner::draft_block(const ops::Batch& batch,
+                                              std::span<const DraftRow> rows, int depth) {
+  model_->observe_dspark(batch, *cache_);
+  if (depth == 0) return {};
+  std::vector<model::DsparkStart> starts;
+  for (const DraftRow& row : rows) {
+    const ops::Segment& segment = batch.segments[static_cast<std::size_t>(row.segment)];
+    starts.push_back({segment.slot, segment.position + row.row - segment.first_row,
+                      batch.ids[static_cast<std::size_t>(row.row)]});
+  }
+  return model_->draft_dspark(starts, depth, *cache_).tokens;
 }
 
 std::vector<TokenId> ModelRunner::best(const tensor::View& logits) {

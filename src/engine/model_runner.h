@@ -46,6 +46,8 @@ class ModelRunner : public StepModel {
  private:
   ModelRunner() = default;
   std::span<const float> to_host(const tensor::View& logits);
+  std::vector<TokenId> draft_block(const ops::Batch& batch, std::span<const DraftRow> rows,
+                                   int depth);
   // The most likely token of each row.
   std::vector<TokenId> best(const tensor::View& logits);
 

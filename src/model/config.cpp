@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "model/json_keys.h"
@@ -132,6 +134,24 @@ TokenId token(const JsonKeys& keys, std::string_view key, int vocab_size) {
   return static_cast<TokenId>(keys.integer(key, 0, vocab_size - 1));
 }
 
+DsparkConfig dspark(const JsonKeys& keys, const ModelConfig& c) {
+  DsparkConfig d;
+  d.block_size = static_cast<int>(keys.integer("dspark_block_size", 1, kMaxDsparkBlock));
+  d.markov_rank = dim(keys, "dspark_markov_rank");
+  d.noise_token = token(keys, "dspark_noise_token_id", c.vocab_size);
+  d.target_layers = int_list(keys, "dspark_target_layer_ids");
+  if (d.target_layers.empty()) keys.refuse("dspark_target_layer_ids", "at least one layer", "none");
+  // main_proj takes them in the order of the layers.
+  if (!std::is_sorted(d.target_layers.begin(), d.target_layers.end(), std::less_equal<int>()))
+    keys.refuse("dspark_target_layer_ids", "rising layers",
+                fmt::format("{}", fmt::join(d.target_layers, ", ")));
+  for (const int layer : d.target_layers)
+    if (layer < 0 || layer >= c.num_layers)
+      keys.refuse("dspark_target_layer_ids", fmt::format("layers 0 to {}", c.num_layers - 1),
+                  fmt::format("{}", layer));
+  return d;
+}
+
 void read_keys(const JsonKeys& keys, ModelConfig& c) {
   require_text(keys, "model_type", "deepseek_v4");
   c.vocab_size =
@@ -174,6 +194,7 @@ void read_keys(const JsonKeys& keys, ModelConfig& c) {
   c.hc_eps = static_cast<float>(keys.number("hc_eps", 0.0, 1.0));
   c.rms_eps = static_cast<float>(keys.number("rms_norm_eps", 0.0, 1.0));
   c.num_mtp_layers = static_cast<int>(keys.integer("num_nextn_predict_layers", 0, 16));
+  if (keys.has("dspark_target_layer_ids")) c.dspark = dspark(keys, c);
   c.bos_token = token(keys, "bos_token_id", c.vocab_size);
   c.eos_token = token(keys, "eos_token_id", c.vocab_size);
   if (const auto quantization = keys.object("quantization_config"))

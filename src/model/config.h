@@ -23,6 +23,15 @@ struct RopeConfig {
   std::optional<Yarn> yarn;
 };
 
+// The DSpark drafter's own keys (deepseek-v4.md 5.2). How many stages it has is for the files to say.
+struct DsparkConfig {
+  int block_size = 0;              // tokens proposed at once, 1 to kMaxDsparkBlock
+  int markov_rank = 0;             // width of the Markov head's rows
+  TokenId noise_token = 0;         // stands for the tokens of a block that are not known yet
+  std::vector<int> target_layers;  // whose outputs the drafter looks at, rising
+};
+inline constexpr int kMaxDsparkBlock = 7;
+
 // Every member comes from the file: a key that shapes the network is never defaulted.
 struct ModelConfig {
   int vocab_size = 0;
@@ -54,6 +63,7 @@ struct ModelConfig {
   float hc_eps = 0.0f;
   float rms_eps = 0.0f;
   int num_mtp_layers = 0;
+  std::optional<DsparkConfig> dspark;  // when the file has dspark_target_layer_ids
   TokenId bos_token = 0;
   TokenId eos_token = 0;
   bool has_activation_scheme = false;  // quantization_config.activation_scheme is there

@@ -54,6 +54,29 @@ TEST(ModelConfig, ReadsThePublishedKeys) {
   EXPECT_TRUE(c.has_activation_scheme);
 }
 
+TEST(ModelConfig, ReadsTheDsparkKeys) {
+  EXPECT_FALSE(ModelConfig::parse(kPublished, "config.json").dspark.has_value());
+  const auto with = [](const std::string& block, const std::string& noise,
+                       const std::string& layers) {
+    return replaced("\"bos_token_id\"", "\"dspark_block_size\": " + block +
+                                            ", \"dspark_markov_rank\": 256, "
+                                            "\"dspark_noise_token_id\": " +
+                                            noise + ", \"dspark_target_layer_ids\": " + layers +
+                                            ", \"bos_token_id\"");
+  };
+  const ModelConfig c = ModelConfig::parse(with("5", "128799", "[2, 3, 4]"), "config.json");
+  ASSERT_TRUE(c.dspark.has_value());
+  EXPECT_EQ(c.dspark->block_size, 5);
+  EXPECT_EQ(c.dspark->markov_rank, 256);
+  EXPECT_EQ(c.dspark->noise_token, 128799);
+  EXPECT_EQ(c.dspark->target_layers, (std::vector<int>{2, 3, 4}));
+  EXPECT_NE(message(with("8", "1", "[2]")).find("dspark_block_size"), std::string::npos);
+  EXPECT_NE(message(with("5", "129280", "[2]")).find("dspark_noise_token_id"), std::string::npos);
+  for (const char* layers : {"[]", "[5]", "[-1]", "7", "[3, 2]", "[2, 2]"})
+    EXPECT_NE(message(with("5", "1", layers)).find("dspark_target_layer_ids"), std::string::npos)
+        << layers;
+}
+
 TEST(ModelConfig, OtherSpellingsMeanTheSame) {
   const ModelConfig published = ModelConfig::parse(kPublished, "config.json");
   const ModelConfig renamed =

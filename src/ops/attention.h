@@ -1,6 +1,9 @@
 // Attention over window rows and compressed entries (deepseek-v4.md 3).
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
 #include "ops/batch.h"
 #include "ops/rope.h"
 #include "ops/row_pool.h"
@@ -102,6 +105,17 @@ struct SparseAttentionArgs {
   float scale = 0.0f;     // hd^-0.5
   RopeTable rope;
   tensor::View o;  // out [n, H, hd]
+  // A DSpark block (deepseek-v4.md 5.2): every query of a segment sees the `window` rows before the segment, and the segment's
+  // own rows up to its last. Without entries.
+  bool whole_segment = false;
+
+  // The window rows that the segment's query at position t sees: first_seen() .. last_seen().
+  std::int64_t first_seen(const Segment& segment, std::int64_t t) const {
+    return std::max<std::int64_t>(0, whole_segment ? segment.position - window : t - window + 1);
+  }
+  std::int64_t last_seen(const Segment& segment, std::int64_t t) const {
+    return whole_segment ? segment.position + segment.rows - 1 : t;
+  }
 
   // Where a position that the segment's queries see is stored.
   const std::byte* window_row(const Segment& segment, std::int64_t position) const {

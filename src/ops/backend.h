@@ -78,6 +78,7 @@ class Backend {
   virtual void hc_expand(const HcExpandArgs& args) = 0;
   virtual void hc_head(const HcHeadArgs& args) = 0;
   virtual void stream_add(const StreamAddArgs& args) = 0;
+  virtual void stream_mean(const StreamMeanArgs& args) = 0;
   virtual void query_norm_rope(const QueryNormRopeArgs& args) = 0;
   virtual void window_insert(const WindowInsertArgs& args) = 0;
   virtual void window_commit(const WindowCommitArgs& args) = 0;

@@ -49,15 +49,23 @@ struct HcExpandArgs {
 };
 
 // y = rms_norm(sum_i p[i] * streams[i]) * norm with p = sigmoid(s * (fn . streams) * scale + base)
-// + hc_eps (2.3), on streams that are up to date.
+// + hc_eps (2.3), on streams that are up to date. Without `norm` the sum itself (release: bf16).
 struct HcHeadArgs {
   tensor::View streams;  // [n, hc, D]
   tensor::View fn;       // [hc, hc * D] F32
   tensor::View base;     // [hc] F32
   tensor::View scale;    // [1] F32
-  tensor::View norm;     // [D] F32
+  tensor::View norm;     // [D] F32, or empty
   HcConstants constants;
   tensor::View y;  // out [n, D]
+};
+
+// y[n][first + d] = sum_i streams[n][i][d] / hc, each term divided, in order of i: one target layer's part of a DSpark
+// drafter's input (deepseek-v4.md 5.2). Release: bf16. n = 0: nothing.
+struct StreamMeanArgs {
+  tensor::View streams;    // [n, hc, D], up to date
+  tensor::View y;          // out [n, W]: D columns of it
+  std::int64_t first = 0;  // first + D <= W
 };
 
 // streams[n][i] = e[n] + h[n][i]: the MTP block's input (deepseek-v4.md 5.1). Release: bf16.

@@ -52,8 +52,7 @@ class Memory {
   }
 
  private:
-  bool drafting() const { return o_.draft && w_.drafter != Drafter::kNone && !host_dspark(); }
-  bool host_dspark() const { return host_ && w_.drafter == Drafter::kDspark; }
+  bool drafting() const { return o_.draft && w_.drafter != Drafter::kNone; }
 
   void line(std::string what, std::string how, std::int64_t value) {
     m_.lines.push_back({std::move(what), std::move(how), number(value)});
@@ -81,8 +80,7 @@ class Memory {
                   : fmt::format("{} bytes x {}/{}", g.bytes, share.mine, share.all),
            here);
     }
-    if (w_.drafter != Drafter::kNone && !drafting())
-      line("drafter", o_.draft ? "not run by this backend" : "--draft off", 0);
+    if (w_.drafter != Drafter::kNone && !drafting()) line("drafter", "--draft off", 0);
   }
 
   void cache() {
@@ -120,7 +118,8 @@ class Memory {
     const std::int64_t values =
         3 * hc * d + hc + hc * hc + 4 * d + c_.q_lora_rank + 2 * heads * hd + hd +
         static_cast<std::int64_t>(c_.o_groups) * c_.o_lora_rank + 4 * hd + 4 * di +
-        index_heads * di + index_heads + c_.index_topk + 2 * top + c_.vocab_size;
+        index_heads * di + index_heads + c_.index_topk + 2 * top + c_.vocab_size +
+        (c_.dspark ? static_cast<std::int64_t>(c_.dspark->target_layers.size()) * d : 0);
     const std::int64_t rows = kHostChunk * o_.concurrency;
     const std::int64_t stored =
         row_sizes(c_, resolve_kv_dtype(o_.kv_dtype, c_, o_.gpu.machine.arch)).row;

@@ -71,8 +71,6 @@ std::vector<std::string> notes(const ModelFacts& facts, const WeightGroups& weig
         fmt::format("{} GPUs do not divide the model's {} output groups: memory and time are "
                     "those of the fullest GPU",
                     n, c.o_groups));
-  if (is_host(options.gpu.machine.arch) && weights.drafter == Drafter::kDspark)
-    out.push_back("the DSpark drafter is not run by this backend and not loaded");
   if (c.num_mtp_layers > 0 && weights.drafter == Drafter::kNone)
     out.push_back("the config promises a drafter but there is no mtp.* tensor: no drafting");
   return out;

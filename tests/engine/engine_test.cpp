@@ -161,6 +161,51 @@ TEST_P(EngineTest, SameAnswerDraftedOrNotAndInAnyChunking) {
   EXPECT_LE(accepted, drafted);
 }
 
+// With random weights hardly any draft is right. With a head of zeros every logit is 0, so that at temperature 0 the model says
+// token 0 all the time, and so does its drafter: all are.
+TEST_P(EngineTest, SameAnswerWithDsparkBlocks) {
+  for (const bool right : {false, true}) {
+    testing::RandomCheckpoint checkpoint =
+        testing::make_random_checkpoint(testing::golden_spec('d'));
+    for (const char* name : {"head.weight", "mtp.2.markov_head.markov_w2.weight"}) {
+      std::vector<std::uint8_t>& bytes = checkpoint.tensor(name).bytes;
+      if (right) std::fill(bytes.begin(), bytes.end(), std::uint8_t{0});
+    }
+    const ScratchFolder folder;
+    testing::write_checkpoint(folder.path(), checkpoint);
+    std::vector<std::vector<TokenId>> answers;
+    for (const int draft : {0, 1, 5}) {
+      EngineOptions o = options();
+      o.model_dir = folder.path().string();
+      o.draft = draft > 0;
+      o.draft_tokens = draft;
+      const auto engine = Engine::load(o);
+      EXPECT_EQ(engine->info().drafting, draft > 0);
+      Client client(*engine);
+      std::vector<TokenId> all;
+      for (const int prompt_len : {1, 131}) {
+        Request r =
+            request(static_cast<RequestId>(prompt_len), prompt_len, 40, right ? 0.0f : 0.9f);
+        if (!right) {
+          r.sampling.presence_penalty = 0.5f;
+          r.sampling.repetition_penalty = 1.2f;
+        }
+        const Client::Reply reply = client.ask(r);
+        EXPECT_EQ(reply.tokens.size(), 40u);
+        all.insert(all.end(), reply.tokens.begin(), reply.tokens.end());
+        EXPECT_EQ(reply.usage.drafted_tokens > 0, draft > 0);
+        if (right) {
+          EXPECT_EQ(reply.usage.accepted_tokens, reply.usage.drafted_tokens) << draft;
+          EXPECT_GE(reply.usage.accepted_tokens, 38 * draft / (draft + 1) - draft);
+        }
+      }
+      answers.push_back(all);
+    }
+    EXPECT_EQ(answers[1], answers[0]);
+    EXPECT_EQ(answers[2], answers[0]);
+  }
+}
+
 TEST_P(EngineTest, LogprobsAreTheSameBitsDraftedOrNot) {
   std::vector<std::vector<float>> seen;
   for (const bool draft : {false, true}) {

@@ -24,7 +24,7 @@ Served serve(const Layout& layout) {
   Served out;
   write_layout(out.folder->path(), layout);
   out.runner = load(out.folder->path());
-  out.trace = run(*out.runner, prompt(), {.chunk = 16, .drafter = out.runner->info().drafting});
+  out.trace = run(*out.runner, prompt(), {.chunk = 16, .drafter = out.runner->model().has_mtp()});
   return out;
 }
 
@@ -165,7 +165,15 @@ TEST(FieldFailures, AnExportThatDroppedTheDraft) {
 }
 
 TEST(FieldFailures, DsparkIsNotAnMtpHead) {
-  const Served served = serve(make_layout("deepseek-dspark"));
+  Layout layout = make_layout("deepseek-dspark");
+  const ScratchFolder folder;
+  write_layout(folder.path(), layout);
+  const auto runner = load(folder.path());
+  EXPECT_TRUE(runner->info().drafting);
+  EXPECT_FALSE(runner->model().has_mtp());
+  // Where config.json does not say how to run it, it is left out.
+  layout.checkpoint.remove_config("dspark_target_layer_ids");
+  const Served served = serve(layout);
   EXPECT_FALSE(served.runner->info().drafting);
   EXPECT_THAT(served.runner->info().notes, Contains(HasSubstr("DSpark")));
 }

@@ -178,13 +178,6 @@ void compressed_nvfp4(RandomCheckpoint& c, DType scale_dtype) {
   c.remove_config("expert_dtype");
 }
 
-void dspark(RandomCheckpoint& c) {
-  c.set_config("dspark_block_size", "5");
-  for (RandomShard& shard : c.shards)
-    for (RandomTensor& tensor : shard.tensors)
-      if (tensor.name.starts_with("mtp.0.e_proj.")) tensor.name.replace(0, 12, "mtp.0.main_proj");
-}
-
 void exl3(RandomCheckpoint& c) {
   for (const std::string& stem : quantised_stems(c)) {
     if (!is_routed_expert(stem)) continue;
@@ -272,7 +265,7 @@ Layout make_layout(std::string_view id) {
   using Change = std::function<void(RandomCheckpoint&)>;
   static const std::map<std::string_view, Change> kChanges = {
       {"deepseek", [](RandomCheckpoint&) {}},
-      {"deepseek-dspark", dspark},
+      {"deepseek-dspark", [](RandomCheckpoint&) {}},
       {"fp8",
        [](RandomCheckpoint& c) {
          convert(
@@ -334,6 +327,10 @@ Layout make_layout(std::string_view id) {
   };
   Layout layout;
   RandomCheckpointSpec spec;
+  if (id == "deepseek-dspark") {
+    spec.dspark_stages = 3;
+    spec.dspark_target_layer_ids = {0, 1, 2};
+  }
   spec.seed = 41;
   layout.checkpoint = make_random_checkpoint(spec);
   kChanges.at(id)(layout.checkpoint);

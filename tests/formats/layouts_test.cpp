@@ -56,11 +56,11 @@ TEST_P(KnownLayouts, HasItsVerdict) {
   const auto reference = load(wide.path());
   const bool drafting = runner->info().drafting;
   EXPECT_EQ(reference->info().drafting, drafting);
-  const RunOptions options{.chunk = 16, .drafter = drafting};
+  const RunOptions options{.chunk = 16, .drafter = runner->model().has_mtp()};
   const Trace found = run(*runner, prompt(), options),
               expected = run(*reference, prompt(), options);
   EXPECT_LT(worst_difference(found.logits, expected.logits), 2e-4);
-  if (drafting) {
+  if (options.drafter) {
     EXPECT_LT(worst_difference(found.mtp1_logits, expected.mtp1_logits), 2e-4);
   }
   // The inspector saw what the loader found.
@@ -91,7 +91,7 @@ TEST(Layouts, ServedInTheirOwnFormats) {
     const char* draft;  // its experts; "" without
   };
   for (const Row row : {Row{"deepseek", "MXFP4", "FP8 128x128 (E8M0)", "MXFP4"},
-                        Row{"deepseek-dspark", "MXFP4", "FP8 128x128 (E8M0)", ""},
+                        Row{"deepseek-dspark", "MXFP4", "FP8 128x128 (E8M0)", "MXFP4"},
                         Row{"fp8", "FP8 128x128 (F32)", "FP8 128x128 (F32)", "FP8 128x128 (F32)"},
                         Row{"nvidia-nvfp4", "NVFP4", "FP8 128x128 (E8M0)", "MXFP4"},
                         Row{"redhat-nvfp4", "NVFP4", "FP8 128x128 (BF16)", ""},
@@ -104,7 +104,8 @@ TEST(Layouts, ServedInTheirOwnFormats) {
     const auto runner = load(folder.path());
     EXPECT_EQ(format_of(*runner, "routed experts"), row.experts) << row.id;
     EXPECT_EQ(format_of(*runner, "attention projections"), row.dense) << row.id;
-    EXPECT_EQ(format_of(*runner, "MTP routed experts"), row.draft) << row.id;
+    const char* drafter = runner->model().has_dspark() ? "DSpark" : "MTP";
+    EXPECT_EQ(format_of(*runner, fmt::format("{} routed experts", drafter)), row.draft) << row.id;
     EXPECT_EQ(runner->info().drafting, std::string(row.draft) != "") << row.id;
   }
 }

@@ -280,6 +280,76 @@ TEST_P(GoldenTest, MtpBlock) {
   }
 }
 
+class DsparkTest : public ::testing::TestWithParam<DeviceKind> {};
+
+// A draft after each dumped position, whatever the chunks in which the rings were filled. A draft leaves its own rows behind the
+// position; those of the positions that follow take their places.
+TEST_P(DsparkTest, BlockAfterBlock) {
+  if (!has_device(GetParam())) GTEST_SKIP() << "no NVIDIA GPU, or built without CUDA";
+  const GoldenFile file("d_dspark.safetensors");
+  const ScratchFolder folder;
+  const auto runner = load_random(folder, golden_spec('d'), GetParam(), Activations::kExact, 2);
+  ASSERT_TRUE(runner->info().drafting);
+  ASSERT_EQ(runner->limits().max_draft, 5);
+  const std::vector<TokenId> ids = file.ints("prompt0.ids"), next = file.ints("prompt0.next_ids");
+  const std::vector<std::int32_t> positions = file.ints("prompt0.positions"),
+                                  tokens = file.ints("prompt0.dspark.tokens");
+  const auto logits = file.floats("prompt0.dspark.logits"),
+             confidence = file.floats("prompt0.dspark.confidence");
+  const std::size_t vocab = static_cast<std::size_t>(runner->info().vocab_size), block = 5;
+  const std::vector<std::int32_t> pages = all_pages(*runner);
+  const bool slow = GetParam() == DeviceKind::kRef && !long_run();
+  for (const int chunk : slow ? std::vector<int>{300} : std::vector<int>{300, 9, 64}) {
+    const int slot = chunk == 9 ? 1 : 0;
+    int done = 0;
+    Worst worst;
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      for (int rows; done <= positions[i]; done += rows) {
+        rows = std::min(chunk, positions[i] + 1 - done);
+        const std::array segments{ops::Segment{0, rows, slot, done}};
+        const ops::Batch batch{
+            std::span(ids).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(rows)),
+            segments, pages};
+        runner->forward(batch);
+        runner->draft(batch, {}, 0);
+      }
+      std::vector<float> found;
+      model::Taps taps;
+      taps.proposed = [&](std::span<const float> all) { found.assign(all.begin(), all.end()); };
+      taps.streams = [&](int layer, const tensor::View& view) {
+        const std::string name = fmt::format("prompt0.dspark.streams.stage{}", layer - 4);
+        if (!file.has(name)) return;
+        std::vector<float> streams(static_cast<std::size_t>(view.shape.elements()));
+        runner->backend().download(view, std::as_writable_bytes(std::span(streams)));
+        compare_streams(streams, file.floats(name).data() + i * streams.size(),
+                        fmt::format("chunk {} position {} layer {}", chunk, positions[i], layer));
+      };
+      const model::DsparkStart start[] = {{slot, positions[i], next[i]}};
+      const model::DsparkDraft draft =
+          runner->model().draft_dspark(start, static_cast<int>(block), runner->cache(), taps);
+      for (std::size_t j = 0; j < block; ++j) {
+        const std::string place =
+            fmt::format("chunk {} position {} candidate {}", chunk, positions[i], j);
+        EXPECT_EQ(draft.tokens[j], tokens[i * block + j]) << place;
+        EXPECT_NEAR(draft.confidence[j], confidence[i * block + j], 2e-4) << place;
+        const auto row = found.begin() + static_cast<std::ptrdiff_t>(j * vocab);
+        compare_logprobs({row, row + static_cast<std::ptrdiff_t>(vocab)},
+                         logits.data() + (i * block + j) * vocab, place, worst);
+      }
+      if (HasFailure()) return;
+    }
+    EXPECT_LE(worst.difference, kWorstLogprob) << worst.where;
+    EXPECT_LE(worst.mean(), kMeanLogprob);
+    if (flag("NIBBLE_TEST_VERBOSE"))
+      fmt::print("chunk {}: logprob worst {:.2e} mean {:.2e}\n", chunk, worst.difference,
+                 worst.mean());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, DsparkTest,
+                         ::testing::Values(DeviceKind::kRef, DeviceKind::kCpu, DeviceKind::kCuda),
+                         [](const auto& param) { return std::string(device_name(param.param)); });
+
 INSTANTIATE_TEST_SUITE_P(Configs, GoldenTest,
                          ::testing::Values(Case{'a', DeviceKind::kRef}, Case{'b', DeviceKind::kRef},
                                            Case{'c', DeviceKind::kRef}, Case{'a', DeviceKind::kCpu},

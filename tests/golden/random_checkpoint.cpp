@@ -159,11 +159,17 @@ std::string number(int value) {
   return std::to_string(value);
 }
 
+std::string list(const std::vector<int>& values) {
+  std::string text;
+  for (const int value : values) text += (text.empty() ? "" : ", ") + number(value);
+  return text;
+}
+
 std::vector<std::pair<std::string, std::string>> make_config(const RandomCheckpointSpec& s) {
   const bool published = s.storage == Storage::kPublished;
-  std::string ratios;
-  for (const int ratio : s.compress_ratios) ratios += (ratios.empty() ? "" : ", ") + number(ratio);
-  for (int m = 0; m < s.mtp_layers; ++m) ratios += ratios.empty() ? "0" : ", 0";
+  std::string ratios = list(s.compress_ratios);
+  const int drafters = s.dspark_stages > 0 ? s.dspark_stages : s.mtp_layers;
+  for (int m = 0; m < drafters; ++m) ratios += ratios.empty() ? "0" : ", 0";
   std::vector<std::pair<std::string, std::string>> c = {
       {"architectures", "[\"DeepseekV4ForCausalLM\"]"},
       {"attention_bias", "false"},
@@ -217,6 +223,14 @@ std::vector<std::pair<std::string, std::string>> make_config(const RandomCheckpo
       {"torch_dtype", s.storage == Storage::kF32 ? "\"float32\"" : "\"bfloat16\""},
       {"vocab_size", number(s.vocab_size)},
   };
+  if (s.dspark_stages > 0) {
+    const auto at = std::find_if(c.begin(), c.end(),
+                                 [](const auto& entry) { return entry.first == "eos_token_id"; });
+    c.insert(at, {{"dspark_block_size", number(s.dspark_block_size)},
+                  {"dspark_markov_rank", number(s.dspark_markov_rank)},
+                  {"dspark_noise_token_id", number(s.dspark_noise_token_id)},
+                  {"dspark_target_layer_ids", "[" + list(s.dspark_target_layer_ids) + "]"}});
+  }
   if (!published) {
     std::erase_if(c, [](const auto& e) {
       return e.first == "expert_dtype" || e.first == "quantization_config";
@@ -335,6 +349,19 @@ RandomCheckpointSpec golden_spec(char name) {
       s.hc_sinkhorn_iters = 5;
       s.hc_eps = 1e-3;
       s.rms_norm_eps = 1e-5;
+      return s;
+    case 'd':
+      s.seed = 20260404;
+      s.index_n_heads = 8;
+      s.compress_ratios = {0, 4, 128, 4};
+      s.routed_scaling_factor = 1.25;
+      s.swiglu_limit = 1.0;
+      s.hc_sinkhorn_iters = 5;
+      s.hc_eps = 1e-3;
+      s.rms_norm_eps = 1e-5;
+      s.dspark_stages = 3;
+      s.dspark_noise_token_id = 300;
+      s.dspark_target_layer_ids = {1, 2, 3};
       return s;
     default:
       throw std::invalid_argument(std::string("no golden configuration ") + name);

@@ -63,6 +63,12 @@ struct RandomCheckpointSpec {
   int num_hash_layers = 1;
   int mtp_layers =
       1;  // 0 or 1 preview MTP block; a test may ask for more, config.json then promises as many
+  // > 0: a DSpark drafter in place of the MTP block; mtp_layers is then what config.json says.
+  int dspark_stages = 0;
+  int dspark_block_size = 5;
+  int dspark_markov_rank = 32;
+  int dspark_noise_token_id = 2;
+  std::vector<int> dspark_target_layer_ids = {};
   double routed_scaling_factor = 1.5;
   double swiglu_limit = 2.0;
   int hc_sinkhorn_iters = 20;
@@ -75,7 +81,7 @@ struct RandomCheckpointSpec {
 };
 
 // The golden configurations: 'a' ratios as in Flash, 'b' as in Pro, 'c' large hc_eps and few
-// Sinkhorn rounds.
+// Sinkhorn rounds, 'd' with a DSpark drafter.
 RandomCheckpointSpec golden_spec(char name);
 
 struct RandomTensor {

@@ -75,6 +75,11 @@ TEST_P(GoldenCheckpoint, FormWithoutMtpHasTheRecordedHashes) {
 INSTANTIATE_TEST_SUITE_P(Configurations, GoldenCheckpoint, ::testing::Values('a', 'b', 'c'),
                          [](const auto& param) { return std::string(1, param.param); });
 
+TEST(RandomCheckpoint, DsparkHasTheRecordedHashes) {
+  EXPECT_EQ(regenerated_hashes(golden_spec('d')),
+            hashes_at("/d_dspark/checkpoint_sha256/published"));
+}
+
 // The release's rounding is compared on configuration a cut to one layer.
 TEST(RandomCheckpoint, OneLayerPartsHaveTheRecordedHashes) {
   const struct {

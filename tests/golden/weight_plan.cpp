@@ -26,7 +26,10 @@ class Planner {
     norm("norm.weight", d_, 1.0);
     hyper_connection("hc_head_", kStreams, 1);
     bf16("head.weight", {s_.vocab_size, d_}, 3.0 / root(d_));
-    for (int m = 0; m < s_.mtp_layers; ++m) mtp("mtp." + std::to_string(m) + ".");
+    if (s_.dspark_stages > 0)
+      dspark();
+    else
+      for (int m = 0; m < s_.mtp_layers; ++m) mtp("mtp." + std::to_string(m) + ".");
     return std::move(out_);
   }
 
@@ -71,6 +74,21 @@ class Planner {
     block(p, 0, false);
     norm(p + "norm.weight", d_, 1.0);
     hyper_connection(p + "hc_head_", kStreams, 1);
+  }
+
+  void dspark() {
+    const std::string last = "mtp." + std::to_string(s_.dspark_stages - 1) + ".";
+    const auto taps = static_cast<std::int64_t>(s_.dspark_target_layer_ids.size());
+    const std::int64_t rank = s_.dspark_markov_rank;
+    fp8("mtp.0.main_proj", {d_, taps * d_}, 1.0);
+    norm("mtp.0.main_norm.weight", d_, 1.0);
+    for (int stage = 0; stage < s_.dspark_stages; ++stage)
+      block("mtp." + std::to_string(stage) + ".", 0, false);
+    norm(last + "norm.weight", d_, 1.0);
+    hyper_connection(last + "hc_head_", kStreams, 1);
+    bf16(last + "markov_head.markov_w1.weight", {s_.vocab_size, rank}, 1.0);
+    bf16(last + "markov_head.markov_w2.weight", {s_.vocab_size, rank}, 2.0 / root(rank));
+    bf16(last + "confidence_head.proj.weight", {1, d_ + rank}, 1.0 / root(d_));
   }
 
   void hyper_connection(const std::string& p, std::int64_t rows, std::int64_t scales) {

@@ -66,6 +66,11 @@ class Spec:
     moe_intermediate_size: int = 128
     num_hash_layers: int = 1
     mtp_layers: int = 1
+    dspark_stages: int = 0  # > 0: a DSpark drafter in place of the MTP block; mtp_layers is then what config.json says
+    dspark_block_size: int = 5
+    dspark_markov_rank: int = 32
+    dspark_noise_token_id: int = 2
+    dspark_target_layer_ids: tuple[int, ...] = ()
     routed_scaling_factor: float = 1.5
     swiglu_limit: float = 2.0
     hc_sinkhorn_iters: int = 20
@@ -99,6 +104,15 @@ GOLDEN = {
               index_n_heads=8, index_topk=8, compress_ratios=(4, 0, 128, 4), n_routed_experts=8, num_experts_per_tok=2,
               num_hash_layers=0, routed_scaling_factor=1.25, swiglu_limit=1.0, hc_sinkhorn_iters=5, hc_eps=1e-3,
               rms_norm_eps=1e-5),
+}
+
+# With a DSpark drafter: taps after layers of each kind, in another order than the layers would give if counted from 0; rings that
+# fill; the sensitive constants of c.
+DSPARK = {
+    "d": Spec(seed=20260404, hidden_size=128, num_attention_heads=4, q_lora_rank=128, o_groups=2, o_lora_rank=64,
+              index_n_heads=8, index_topk=8, compress_ratios=(0, 4, 128, 4), n_routed_experts=8, num_experts_per_tok=2,
+              num_hash_layers=1, routed_scaling_factor=1.25, swiglu_limit=1.0, hc_sinkhorn_iters=5, hc_eps=1e-3,
+              rms_norm_eps=1e-5, dspark_stages=3, dspark_noise_token_id=300, dspark_target_layer_ids=(1, 2, 3)),
 }
 
 
@@ -266,6 +280,18 @@ def _block(s: Spec, p: str, ratio: int, hashed: bool) -> list[Plan]:
             + [Plan("bf16", p + "ffn_norm.weight", (d,), 0.25, 1.0)] + _hc(s, p + "hc_ffn_", mix, 3) + _ffn(s, p + "ffn.", hashed))
 
 
+def _dspark(s: Spec) -> list[Plan]:
+    d, rank, last = s.hidden_size, s.dspark_markov_rank, f"mtp.{s.dspark_stages - 1}."
+    out = [Plan("fp8", "mtp.0.main_proj", (d, len(s.dspark_target_layer_ids) * d), 1.0),
+           Plan("bf16", "mtp.0.main_norm.weight", (d,), 0.25, 1.0)]
+    for stage in range(s.dspark_stages):
+        out += _block(s, f"mtp.{stage}.", 0, False)
+    out += [Plan("bf16", last + "norm.weight", (d,), 0.25, 1.0)] + _hc(s, last + "hc_head_", Spec.HC_MULT, 1)
+    return out + [Plan("bf16", last + "markov_head.markov_w1.weight", (s.vocab_size, rank), 1.0),
+                  Plan("bf16", last + "markov_head.markov_w2.weight", (s.vocab_size, rank), 2.0 / math.sqrt(rank)),
+                  Plan("bf16", last + "confidence_head.proj.weight", (1, d + rank), 1.0 / math.sqrt(d))]
+
+
 def plan(s: Spec) -> list[Plan]:
     """Every weight of the checkpoint in file order."""
     d = s.hidden_size
@@ -274,6 +300,8 @@ def plan(s: Spec) -> list[Plan]:
         out += _block(s, f"layers.{layer}.", ratio, layer < s.num_hash_layers)
     out += [Plan("bf16", "norm.weight", (d,), 0.25, 1.0)] + _hc(s, "hc_head_", Spec.HC_MULT, 1)
     out += [Plan("bf16", "head.weight", (s.vocab_size, d), 3.0 / math.sqrt(d))]
+    if s.dspark_stages > 0:
+        return out + _dspark(s)
     for m in range(s.mtp_layers):
         p = f"mtp.{m}."
         out += [Plan("bf16", p + "enorm.weight", (d,), 0.25, 1.0), Plan("bf16", p + "hnorm.weight", (d,), 0.25, 1.0),
@@ -402,10 +430,13 @@ def config(s: Spec) -> list[tuple[str, object]]:
         ("attention_bias", False),
         ("attention_dropout", 0.0),
         ("bos_token_id", 0),
-        ("compress_ratios", list(s.compress_ratios) + [0] * s.mtp_layers),
+        ("compress_ratios", list(s.compress_ratios) + [0] * (s.dspark_stages or s.mtp_layers)),
         ("compress_rope_theta", 160000),
         ("eos_token_id", 1),
     ]
+    if s.dspark_stages > 0:
+        out[-1:-1] = [("dspark_block_size", s.dspark_block_size), ("dspark_markov_rank", s.dspark_markov_rank),
+                      ("dspark_noise_token_id", s.dspark_noise_token_id), ("dspark_target_layer_ids", list(s.dspark_target_layer_ids))]
     if s.storage == "published":
         out += [("expert_dtype", "fp4")]
     out += [
@@ -513,12 +544,12 @@ def sha256(s: Spec) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write one golden checkpoint.")
-    parser.add_argument("config", choices=sorted(GOLDEN))
+    parser.add_argument("config", choices=sorted(GOLDEN | DSPARK))
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--storage", choices=["published", "bf16", "f32"], default="published")
     parser.add_argument("--spelling", choices=["deepseek", "transformers"], default="deepseek")
     args = parser.parse_args()
-    spec = dataclasses.replace(GOLDEN[args.config], storage=args.storage, spelling=args.spelling)
+    spec = dataclasses.replace((GOLDEN | DSPARK)[args.config], storage=args.storage, spelling=args.spelling)
     args.folder.mkdir(parents=True, exist_ok=True)
     for name, data in files(spec).items():
         (args.folder / name).write_bytes(data)

@@ -23,7 +23,9 @@ DeepseekV4::DeepseekV4(ops::Backend& backend, const ModelConfig& config, ModelWe
       hc_{config.rms_eps, config.hc_eps, config.hc_sinkhorn_iters},
       rope_(upload_rope(backend, config.rope, config.rope_head_dim)),
       compress_rope_(upload_rope(backend, config.compress_rope, config.rope_head_dim)),
-      ws_(backend, config, max_rows) {}
+      ws_(backend, config, max_rows) {
+  if (weights_.dspark) dspark_.emplace(backend, config_, *weights_.dspark, max_rows);
+}
 
 ResidualStreams DeepseekV4::residual(const tensor::View& streams, std::int64_t rows) {
   NIBBLE_CHECK(rows <= ws_.max_rows, "{} rows in a step of at most {}", rows, ws_.max_rows);
@@ -35,8 +37,10 @@ void DeepseekV4::forward(const ops::Batch& batch, const kv::Cache& cache, const 
   const tensor::View rows = ws_.streams.first(batch.rows());
   backend_.embed({batch.ids, weights_.embed, rows});
   ResidualStreams streams = residual(rows, batch.rows());
-  for (int l = 0; l < config_.num_layers; ++l)
+  for (int l = 0; l < config_.num_layers; ++l) {
     block(weights_.layers[static_cast<std::size_t>(l)], l, batch, cache.layer(l), streams, taps);
+    if (dspark_) tap_dspark(l, streams);
+  }
   streams.settle();
 }
 
@@ -86,7 +90,8 @@ tensor::View DeepseekV4::attention(const AttentionWeights& w, int layer, const o
                              .sink = w.sink,
                              .scale = 1.0f / std::sqrt(static_cast<float>(hd)),
                              .rope = rope,
-                             .o = o});
+                             .o = o,
+                             .whole_segment = w.whole_segment});
   backend_.window_commit({batch, ws_.window_rows, cache.window});
   backend_.grouped_linear({o.reshape({n, heads * hd}), w.wo_a, config_.o_groups, u});
   backend_.linear({.x = u, .weight = w.wo_b, .y = out, .quantize_input = true});

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "kv/cache.h"
 #include "model/deepseek_v4/residual_streams.h"
@@ -19,10 +21,36 @@ struct Taps {
       selected;  // I32 [n, topk], CSA layers
   std::function<void(int layer, const tensor::View& experts, const tensor::View& weights)>
       routed;  // [n, k]
+  // [starts, depth, V] of a DSpark draft, the Markov correction included.
+  std::function<void(std::span<const float> logits)> proposed;
 };
 
-// One step at a time, on the engine's thread. Layer num_layers of the cache belongs to the MTP
-// block.
+// Where a DSpark block begins: `next` is the token at position + 1, and everything up to `position` was observed.
+struct DsparkStart {
+  std::int32_t slot = 0;
+  std::int32_t position = 0;
+  TokenId next = 0;
+};
+
+// Candidate i of a start stands for position + 2 + i.
+struct DsparkDraft {
+  std::vector<TokenId> tokens;  // [starts, depth] greedy
+  std::vector<float>
+      confidence;  // [starts, depth] raw; its sigmoid estimates the chance to be accepted
+};
+
+// What a DSpark drafter needs besides the workspace.
+struct DsparkBuffers {
+  DsparkBuffers(ops::Backend& backend, const ModelConfig& config, const DsparkWeights& weights,
+                std::int64_t max_rows);
+
+  tensor::View features;          // [n, target layers * D] of the last forward()
+  tensor::View markov;            // [blocks, 1, rank]
+  std::vector<float> confidence;  // [D + rank] on the host
+};
+
+// One step at a time, on the engine's thread. Layers of the cache from num_layers on belong to the drafter: one
+// for the MTP block, or one for each DSpark stage.
 class DeepseekV4 {
  public:
   // Borrows the backend. max_rows bounds a step's rows. Weights are the backend's.
@@ -32,6 +60,7 @@ class DeepseekV4 {
   const ModelConfig& config() const { return config_; }
   const ModelWeights& weights() const { return weights_; }
   bool has_mtp() const { return weights_.mtp.has_value(); }
+  bool has_dspark() const { return weights_.dspark.has_value(); }
 
   // Runs the batch through all layers and writes its rows into the cache. Positions continue each
   // slot's sequence, or go back by up to ops::kDraftSlack tokens. Afterwards streams() holds the rows'
@@ -56,6 +85,14 @@ class DeepseekV4 {
   // Logits [m, V] from streams [m, hc, D] of the block. Valid as logits() are.
   tensor::View mtp_logits(const tensor::View& streams);
 
+  // The DSpark drafter (deepseek-v4.md 5.2). It sees the rows of the last forward(), whose batch this is (ids are not looked at), then
+  // proposes `depth` tokens, up to the config's block size, after each start; starts have different slots, and their
+  // blocks fit max_rows together. A draft's own rows
+  // lie behind what was observed, and are overwritten by what is observed there.
+  void observe_dspark(const ops::Batch& batch, const kv::Cache& cache);
+  DsparkDraft draft_dspark(std::span<const DsparkStart> starts, int depth, const kv::Cache& cache,
+                           const Taps& taps = {});
+
  private:
   ResidualStreams residual(const tensor::View& streams, std::int64_t rows);
   void block(const BlockWeights& w, int layer, const ops::Batch& batch, const kv::LayerCache& cache,
@@ -70,6 +107,11 @@ class DeepseekV4 {
   tensor::View moe(const MoeWeights& w, int layer, const ops::Batch& batch, const tensor::View& x,
                    const Taps& taps);
   tensor::View gather(const tensor::View& streams, std::span<const std::int32_t> rows);
+  void tap_dspark(int layer, ResidualStreams& streams);
+  tensor::View dspark_blocks(std::span<const DsparkStart> starts, int depth, const kv::Cache& cache,
+                             const Taps& taps);
+  DsparkDraft propose(std::span<const DsparkStart> starts, int depth, const tensor::View& streams,
+                      const Taps& taps);
   tensor::View head(const HeadWeights& w, const ops::Matrix& lm_head, const tensor::View& streams);
 
   ops::Backend& backend_;
@@ -78,6 +120,7 @@ class DeepseekV4 {
   ops::HcConstants hc_;
   ops::RopeTable rope_, compress_rope_;
   Workspace ws_;
+  std::optional<DsparkBuffers> dspark_;
 };
 
 }  // namespace nibble::model

@@ -36,10 +36,8 @@ class Walk {
           c_.num_mtp_layers));
       return;
     }
-    if (binder_.has("mtp.0.main_proj")) {
-      binder_.declare_unused("mtp.", "DSpark drafter");
-      out_.notes.push_back(
-          "the files hold a DSpark drafter, which this version does not run: no drafting");
+    if (binder_.has("mtp.0.main_proj.")) {
+      dspark();
       return;
     }
     const std::int64_t d = c_.hidden_size;
@@ -53,6 +51,33 @@ class Walk {
     mtp.embed = own_copy("MTP embedding", OpKind::kEmbed, "mtp.0.emb.tok_emb", "embed");
     mtp.lm_head = own_copy("MTP lm head", OpKind::kLinear, "mtp.0.head", "head");
     out_.mtp = std::move(mtp);
+  }
+
+  void dspark() {
+    if (!c_.dspark) {
+      binder_.declare_unused("mtp.", "DSpark drafter");
+      out_.notes.push_back(
+          "the files hold a DSpark drafter, but config.json has no dspark_target_layer_ids: no "
+          "drafting");
+      return;
+    }
+    const std::int64_t d = c_.hidden_size, rank = c_.dspark->markov_rank;
+    const auto taps = static_cast<std::int64_t>(c_.dspark->target_layers.size());
+    DsparkWeights w;
+    w.main_proj = matrix("DSpark projection", OpKind::kLinear, "mtp.0.main_proj", d, taps * d);
+    w.main_norm = vector("mtp.0.main_norm.weight", {d});
+    std::string last;
+    for (int stage = 0; binder_.has(fmt::format("mtp.{}.", stage)); ++stage) {
+      last = fmt::format("mtp.{}.", stage);
+      w.stages.push_back(block(last, 0, false, "DSpark "));
+      w.stages.back().attn.whole_segment = true;
+    }
+    w.head = head(last);
+    const std::string markov = last + "markov_head.markov_w";
+    w.markov_w1 = matrix("DSpark Markov head", OpKind::kEmbed, markov + "1", c_.vocab_size, rank);
+    w.markov_w2 = matrix("DSpark Markov head", OpKind::kLinear, markov + "2", c_.vocab_size, rank);
+    w.confidence = vector(last + "confidence_head.proj.weight", {1, d + rank});
+    out_.dspark = std::move(w);
   }
 
   // Some exports give the drafter an embedding or a head of its own, usually the model's once more.
@@ -206,7 +231,7 @@ ModelWeights walk_weights(checkpoint::WeightBinder& binder, const ModelConfig& c
 
 checkpoint::WeightClass weight_class(std::string_view kind) {
   using checkpoint::WeightClass;
-  if (kind.starts_with("MTP")) return WeightClass::kDraft;
+  if (kind.starts_with("MTP") || kind.starts_with("DSpark")) return WeightClass::kDraft;
   if (kind == "routed experts") return WeightClass::kRoutedExperts;
   if (kind == "attention projections" || kind == "grouped output projection" ||
       kind == "shared experts")

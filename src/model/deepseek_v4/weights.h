@@ -38,6 +38,7 @@ struct AttentionWeights {
   tensor::View sink;                            // [H]
   std::optional<CompressorWeights> compressor;  // ratio != 0
   std::optional<IndexerWeights> indexer;        // ratio 4
+  bool whole_segment = false;                   // a DSpark stage: queries see their whole block
 };
 
 struct MoeWeights {
@@ -68,11 +69,21 @@ struct MtpWeights {
   ops::Matrix embed, lm_head;  // [V, D] of the drafter's own; empty: the model's
 };
 
+struct DsparkWeights {
+  ops::Matrix main_proj;             // [D, target layers * D]
+  tensor::View main_norm;            // [D]
+  std::vector<BlockWeights> stages;  // ratio 0, score routed
+  HeadWeights head;
+  ops::Matrix markov_w1, markov_w2;  // [V, rank]: rows by token, and what each adds to the logits
+  tensor::View confidence;           // [1, D + rank]
+};
+
 struct ModelWeights {
   ops::Matrix embed, lm_head;  // [V, D]
   std::vector<BlockWeights> layers;
   HeadWeights head;
   std::optional<MtpWeights> mtp;
+  std::optional<DsparkWeights> dspark;
 
   std::vector<KernelChoice> kernels;  // the start-up table
   std::vector<std::string> notes;     // lines for the log
@@ -81,7 +92,8 @@ struct ModelWeights {
 
 // Fills every weight once and leaves none of the checkpoint's tensors unexplained, or throws
 // CheckpointError. A config that promises an MTP block while the files hold no mtp tensor at all
-// gives a note and no drafter; some but not all of its tensors are refused.
+// gives a note and no drafter; some but not all of its tensors are refused. Whether the drafter is a DSpark one is read from
+// the files; without the dspark_* keys it is left out, with a note.
 //
 // Any mix of formats is accepted, matrix by matrix. What the folder's metadata says about them is compared
 // afterwards: a line in `notes` for each contradiction. Layouts that are for inspection only

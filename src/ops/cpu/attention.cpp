@@ -21,9 +21,9 @@ double key_ns(std::int64_t heads, std::int64_t hd) {
   return static_cast<double>(hd) * (0.1 + 0.04 * static_cast<double>(heads));
 }
 
-// What a query at position t sees, and where it lies.
+// What a query sees, and where it lies.
 struct Visible {
-  std::int64_t first = 0;                  // window rows at positions first .. t
+  std::int64_t first = 0;                  // window rows from this position on
   std::int64_t window = 0;                 // their number
   std::int64_t entries = 0;                // compressed entries
   const std::int32_t* selected = nullptr;  // their ids; null: 0 .. entries - 1
@@ -32,10 +32,12 @@ struct Visible {
   std::int64_t entry(std::int64_t j) const { return selected ? selected[j] : j; }
 };
 
-Visible visible_to(const SparseAttentionArgs& a, std::int64_t n, std::int64_t t) {
+// Row i of the segment.
+Visible visible_to(const SparseAttentionArgs& a, const Segment& seg, std::int64_t i) {
+  const std::int64_t n = seg.first_row + i, t = seg.position + i;
   Visible v;
-  v.first = std::max<std::int64_t>(0, t - a.window + 1);
-  v.window = t - v.first + 1;
+  v.first = a.first_seen(seg, t);
+  v.window = a.last_seen(seg, t) - v.first + 1;
   if (!a.selected.empty()) {
     const std::int64_t topk = a.selected.shape[1];
     v.selected = a.selected.i32() + n * topk;
@@ -145,6 +147,7 @@ void CpuBackend::sparse_attention(const SparseAttentionArgs& a) {
                a.window_rows.rows_per_slot, a.window_rows.width);
   NIBBLE_CHECK(a.entries.empty() || (a.ratio >= 1 && a.entries.width == hd),
                "entries of ratio {} and width {}", a.ratio, a.entries.width);
+  NIBBLE_CHECK(!a.whole_segment || a.entries.empty(), "a block of ratio {}", a.ratio);
   if (!a.selected.empty()) check_shape(a.selected, {n, a.selected.shape[1]}, "attention.selected");
   if (!a.entries.empty()) check_pages(a.entries, a.batch, a.ratio);
   if (n >= pool_.size()) {
@@ -158,10 +161,10 @@ void CpuBackend::sparse_attention(const SparseAttentionArgs& a) {
 // One query after the other, each shared out: the keys first, then the channels of the output.
 void CpuBackend::attend_together(const SparseAttentionArgs& a, const Segment& seg, std::int64_t i) {
   const std::int64_t heads = a.q.shape[1], hd = a.q.shape[2], stride = hd + kRowPadding;
-  const std::int64_t n = seg.first_row + i, t = seg.position + i;
+  const std::int64_t n = seg.first_row + i;
   const bool release = numerics().release;
   const RopeAngles::Rows angles = angles_.of(a.rope, a.batch);
-  const Visible v = visible_to(a, n, t);
+  const Visible v = visible_to(a, seg, i);
   const std::int64_t count = v.count();
   float* space = keys_.get(count * stride);
   float* p = scores_.get(heads * count + heads);
@@ -215,8 +218,8 @@ void CpuBackend::attend_apart(const SparseAttentionArgs& a) {
           const std::int64_t t_first = seg.position + tile.begin,
                              t_last = seg.position + tile.end - 1;
           // Rows that the tile's queries share: their windows, and all entries when none are selected.
-          const std::int64_t first = std::max<std::int64_t>(0, t_first - a.window + 1);
-          const std::int64_t shared_window = t_last - first + 1;
+          const std::int64_t first = a.first_seen(seg, t_first);
+          const std::int64_t shared_window = a.last_seen(seg, t_last) - first + 1;
           const std::int64_t shared_entries =
               a.entries.empty() || !a.selected.empty() ? 0 : (t_last + 1) / a.ratio;
           const std::int64_t shared = shared_window + shared_entries;
@@ -230,7 +233,7 @@ void CpuBackend::attend_apart(const SparseAttentionArgs& a) {
           }
           for (std::int64_t i = tile.begin; i < tile.end; ++i) {
             const std::int64_t n = seg.first_row + i;
-            const Visible v = visible_to(a, n, seg.position + i);
+            const Visible v = visible_to(a, seg, i);
             const std::int64_t count = v.count();
             rows.resize(static_cast<std::size_t>(count));
             std::copy_n(window_rows.data() + (v.first - first), v.window, rows.data());

@@ -46,6 +46,7 @@ class CpuBackend : public Backend {
   void hc_expand(const HcExpandArgs& args) override;
   void hc_head(const HcHeadArgs& args) override;
   void stream_add(const StreamAddArgs& args) override;
+  void stream_mean(const StreamMeanArgs& args) override;
   void query_norm_rope(const QueryNormRopeArgs& args) override;
   void window_insert(const WindowInsertArgs& args) override;
   void window_commit(const WindowCommitArgs& args) override;

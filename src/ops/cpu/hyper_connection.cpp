@@ -159,7 +159,7 @@ void CpuBackend::hc_head(const HcHeadArgs& a) {
   check_shape(a.fn, {hc, hc * d}, "hc_head.fn");
   check_shape(a.base, {hc}, "hc_head.base");
   check_shape(a.scale, {1}, "hc_head.scale");
-  check_shape(a.norm, {d}, "hc_head.norm");
+  if (!a.norm.empty()) check_shape(a.norm, {d}, "hc_head.norm");
   check_shape(a.y, {n, d}, "hc_head.y");
   parallel(n, row_ns(hc * d, hc), [&](std::int64_t begin, std::int64_t end) {
     float p[kMaxStreams];
@@ -170,8 +170,23 @@ void CpuBackend::hc_head(const HcHeadArgs& a) {
         p[i] = sigmoid(p[i] * a.scale.f32()[0] + a.base.f32()[i]) + a.constants.hc_eps;
       float* y = a.y.f32() + t * d;
       k_.collapse(streams, p, hc, d, numerics().release, y);
-      norm_row(y, a.norm.f32(), d, a.constants.rms_eps, y);
+      if (!a.norm.empty()) norm_row(y, a.norm.f32(), d, a.constants.rms_eps, y);
     }
+  });
+}
+
+void CpuBackend::stream_mean(const StreamMeanArgs& a) {
+  const std::int64_t n = a.streams.shape[0], d = a.streams.shape[2], width = a.y.shape[1];
+  const std::int64_t hc = stream_count(a.streams);
+  check_shape(a.y, {n, width}, "stream_mean.y");
+  NIBBLE_CHECK(a.first >= 0 && a.first + d <= width, "columns {} to {} of {}", a.first, a.first + d,
+               width);
+  float share[kMaxStreams];
+  std::fill_n(share, hc, 1.0f / static_cast<float>(hc));
+  parallel(n, row_ns(hc * d, 0), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t)
+      k_.collapse(a.streams.f32() + t * hc * d, share, hc, d, numerics().release,
+                  a.y.f32() + t * width + a.first);
   });
 }
 

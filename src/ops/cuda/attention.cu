@@ -60,8 +60,11 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(Attention 
             warps = blockDim.x / kWarp;
   const Segment& seg = p.rows.of(n);
   const std::int64_t t = p.rows.position(n);
-  const std::int64_t first = max(static_cast<std::int64_t>(0), t - p.window + 1);
-  const int in_window = static_cast<int>(t - first + 1);
+  const std::int64_t first = max(static_cast<std::int64_t>(0),
+                                 p.whole_segment ? std::int64_t{seg.position} - p.window
+                                                 : t - p.window + 1);
+  const std::int64_t last = p.whole_segment ? std::int64_t{seg.position} + seg.rows - 1 : t;
+  const int in_window = static_cast<int>(last - first + 1);
   __shared__ int s_entries;
   if (threadIdx.x == 0) {
     int count = 0;

@@ -39,6 +39,7 @@ void CudaBackend::sparse_attention(const SparseAttentionArgs& a) {
   NIBBLE_CHECK(a.window_rows.rows_per_slot >= a.window + kDraftSlack && a.window_rows.width == hd,
                "window of {} in a ring of {} rows", a.window, a.window_rows.rows_per_slot);
   if (!a.entries.empty()) check_pages(a.entries, a.batch, a.ratio);
+  NIBBLE_CHECK(!a.whole_segment || a.entries.empty(), "a block of ratio {}", a.ratio);
   if (n == 0) return;
   std::int64_t most_keys = 0;
   for (const Segment& seg : a.batch.segments) {
@@ -48,7 +49,8 @@ void CudaBackend::sparse_attention(const SparseAttentionArgs& a) {
       entries = a.selected.shape[1];
     else if (!a.entries.empty())
       entries = (last + 1) / a.ratio;
-    most_keys = std::max(most_keys, std::min<std::int64_t>(a.window, last + 1) + entries);
+    const std::int64_t in_window = a.last_seen(seg, last) - a.first_seen(seg, last) + 1;
+    most_keys = std::max(most_keys, in_window + entries);
   }
   const Attention attention{a.q.f32(),
                             rows_of(a.batch),
@@ -65,6 +67,7 @@ void CudaBackend::sparse_attention(const SparseAttentionArgs& a) {
                             a.window,
                             a.ratio,
                             a.selected.empty() ? 0 : static_cast<int>(a.selected.shape[1]),
+                            a.whole_segment,
                             numerics().release};
   launch_sparse_attention(attention, n, most_keys, stream_);
 }

@@ -67,7 +67,7 @@ __device__ void sinkhorn(float* c, int hc, int iters, float eps) {
   }
 }
 
-// y = rms_norm(sum_i weight[i] * streams[i]) * norm for one token.
+// y = rms_norm(sum_i weight[i] * streams[i]) * norm for one token; null norm: the sum.
 __device__ void collapse(const float* streams, const float* weight, int hc, int d,
                          const float* norm, float eps, bool release, float* y) {
   for (int i = threadIdx.x; i < d; i += blockDim.x) {
@@ -75,6 +75,7 @@ __device__ void collapse(const float* streams, const float* weight, int hc, int 
     for (int k = 0; k < hc; ++k) sum += weight[k] * streams[k * d + i];
     y[i] = release ? quant::bf16_round(sum) : sum;
   }
+  if (!norm) return;
   __syncthreads();
   rms_norm_row(y, norm, d, eps, release, y);
 }
@@ -118,7 +119,23 @@ __global__ void __launch_bounds__(kThreads) head_kernel(HcHead p) {
   collapse(streams, s_mix, p.hc, p.d, p.norm, p.rms_eps, p.release, p.y + t * p.d);
 }
 
+__global__ void mean_kernel(const float* streams, int hc, int d, bool release, float* y,
+                            std::int64_t width) {
+  __shared__ float s_share[kMaxStreams];
+  const std::int64_t t = blockIdx.x;
+  if (threadIdx.x < hc) s_share[threadIdx.x] = 1.0f / static_cast<float>(hc);
+  __syncthreads();
+  collapse(streams + t * hc * d, s_share, hc, d, nullptr, 0.0f, release, y + t * width);
+}
+
 }  // namespace
+
+void launch_stream_mean(const float* streams, std::int64_t n, int hc, int d, bool release, float* y,
+                        std::int64_t width, std::int64_t first, cudaStream_t stream) {
+  mean_kernel<<<static_cast<unsigned>(n), kThreads, 0, stream>>>(streams, hc, d, release, y + first,
+                                                                 width);
+  NIBBLE_CUDA(cudaGetLastError());
+}
 
 void launch_hc_boundary(const Boundary& args, std::int64_t n, cudaStream_t stream) {
   boundary_kernel<<<static_cast<unsigned>(n), kThreads, 0, stream>>>(args);

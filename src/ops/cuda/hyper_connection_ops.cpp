@@ -65,10 +65,21 @@ void CudaBackend::hc_head(const HcHeadArgs& a) {
   check_shape(a.scale, {1}, "hc_head.scale");
   check_shape(a.y, {n, d}, "hc_head.y");
   if (n == 0) return;
-  launch_hc_head(
-      {a.streams.f32(), a.fn.f32(), a.base.f32(), a.scale.f32(), a.norm.f32(), a.y.f32(), hc,
-       static_cast<int>(d), a.constants.rms_eps, a.constants.hc_eps, numerics().release},
-      n, stream_);
+  launch_hc_head({a.streams.f32(), a.fn.f32(), a.base.f32(), a.scale.f32(),
+                  a.norm.empty() ? nullptr : a.norm.f32(), a.y.f32(), hc, static_cast<int>(d),
+                  a.constants.rms_eps, a.constants.hc_eps, numerics().release},
+                 n, stream_);
+}
+
+void CudaBackend::stream_mean(const StreamMeanArgs& a) {
+  const std::int64_t n = a.streams.shape[0], d = a.streams.shape[2], width = a.y.shape[1];
+  const int hc = stream_count(a.streams);
+  check_shape(a.y, {n, width}, "stream_mean.y");
+  NIBBLE_CHECK(a.first >= 0 && a.first + d <= width, "columns {} to {} of {}", a.first, a.first + d,
+               width);
+  if (n == 0) return;
+  launch_stream_mean(a.streams.f32(), n, hc, static_cast<int>(d), numerics().release, a.y.f32(),
+                     width, a.first, stream_);
 }
 
 }  // namespace nibble::ops::cuda

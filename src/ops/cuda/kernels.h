@@ -97,13 +97,16 @@ void launch_hc_boundary(const Boundary& args, std::int64_t n, cudaStream_t strea
 
 struct HcHead {
   const float* streams;                   // [n, hc, d]
-  const float *fn, *base, *scale, *norm;  // [hc, hc * d], [hc], [1], [d]
+  const float *fn, *base, *scale, *norm;  // [hc, hc * d], [hc], [1], [d] or null
   float* y;                               // [n, d]
   int hc, d;
   float rms_eps, hc_eps;
   bool release;
 };
 void launch_hc_head(const HcHead& args, std::int64_t n, cudaStream_t stream);
+// y [n, width]: d columns from `first` on
+void launch_stream_mean(const float* streams, std::int64_t n, int hc, int d, bool release, float* y,
+                        std::int64_t width, std::int64_t first, cudaStream_t stream);
 void launch_hc_expand(float* streams, const float* out, const float* post, const float* comb,
                       std::int64_t n, int hc, int d, bool release, cudaStream_t stream);
 
@@ -129,6 +132,7 @@ struct Attention {
   float* o;  // [n, heads, hd]
   float scale;
   int heads, hd, window, ratio, topk;
+  bool whole_segment;
   bool release;
 };
 // most_keys: no query of the batch has more

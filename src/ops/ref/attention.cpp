@@ -51,6 +51,7 @@ void RefBackend::sparse_attention(const SparseAttentionArgs& a) {
   NIBBLE_CHECK(window.rows_per_slot >= a.window + kDraftSlack && window.width == hd,
                "window of {} in a ring of {} rows", a.window, window.rows_per_slot);
   if (!a.entries.empty()) check_pages(a.entries, a.batch, a.ratio);
+  NIBBLE_CHECK(!a.whole_segment || a.entries.empty(), "a block of ratio {}", a.ratio);
   const bool release = numerics().release;
   for (const Segment& seg : a.batch.segments)
     for (std::int64_t i = 0; i < seg.rows; ++i) {
@@ -65,7 +66,7 @@ void RefBackend::sparse_attention(const SparseAttentionArgs& a) {
         NIBBLE_CHECK(w < (t + 1) / a.ratio, "entry {} at position {}", w, t);
         add(a.entries.format, a.entries.entry(a.batch.pages_of(seg), w));
       };
-      for (std::int64_t p = std::max<std::int64_t>(0, t - a.window + 1); p <= t; ++p)
+      for (std::int64_t p = a.first_seen(seg, t); p <= a.last_seen(seg, t); ++p)
         add(window.format, a.window_row(seg, p));
       if (!a.selected.empty()) {
         const std::int64_t topk = a.selected.shape[1];

@@ -67,7 +67,7 @@ void expand_row(float* streams, const float* out, const float* post, const float
     }
 }
 
-// y = rms_norm(sum_i weight[i] * streams[i]) * norm for one token.
+// y = rms_norm(sum_i weight[i] * streams[i]) * norm for one token; null norm: the sum.
 void collapse_row(const float* streams, const float* weight, std::int64_t hc, std::int64_t d,
                   const float* norm, float eps, bool release, float* y) {
   for (std::int64_t i = 0; i < d; ++i) {
@@ -75,6 +75,7 @@ void collapse_row(const float* streams, const float* weight, std::int64_t hc, st
     for (std::int64_t k = 0; k < hc; ++k) sum += weight[k] * streams[k * d + i];
     y[i] = release ? bf16_round(sum) : sum;
   }
+  if (!norm) return;
   rms_norm_row(y, norm, d, eps, y);
   if (release) bf16_round(y, d);
 }
@@ -133,9 +134,21 @@ void RefBackend::hc_head(const HcHeadArgs& a) {
       p[static_cast<std::size_t>(i)] =
           sigmoid(p[static_cast<std::size_t>(i)] * a.scale.f32()[0] + a.base.f32()[i]) +
           a.constants.hc_eps;
-    collapse_row(streams, p.data(), hc, d, a.norm.f32(), a.constants.rms_eps, numerics().release,
-                 a.y.f32() + t * d);
+    collapse_row(streams, p.data(), hc, d, a.norm.empty() ? nullptr : a.norm.f32(),
+                 a.constants.rms_eps, numerics().release, a.y.f32() + t * d);
   }
+}
+
+void RefBackend::stream_mean(const StreamMeanArgs& a) {
+  const std::int64_t n = a.streams.shape[0], hc = a.streams.shape[1], d = a.streams.shape[2];
+  const std::int64_t width = a.y.shape[1];
+  check_shape(a.y, {n, width}, "stream_mean.y");
+  NIBBLE_CHECK(a.first >= 0 && a.first + d <= width, "columns {} to {} of {}", a.first, a.first + d,
+               width);
+  const std::vector<float> share(static_cast<std::size_t>(hc), 1.0f / static_cast<float>(hc));
+  for (std::int64_t t = 0; t < n; ++t)
+    collapse_row(a.streams.f32() + t * hc * d, share.data(), hc, d, nullptr, 0.0f,
+                 numerics().release, a.y.f32() + t * width + a.first);
 }
 
 void RefBackend::stream_add(const StreamAddArgs& a) {

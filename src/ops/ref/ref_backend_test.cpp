@@ -117,6 +117,20 @@ TEST_F(RefOps, HeadWeighsStreams) {
                p1 = 1 / (1 + std::exp(-0.5)) + 0.1;
   const double r = 1 / std::sqrt((p0 * p0 + p1 * p1) / 2);
   expect_near(floats(y), {float(p0 * r), float(p1 * r)}, 1e-6);
+  b.hc_head({put({1, 0, 0, 1}, {1, 2, 2}),
+             put({1, 0, 0, 0, 0, 0, 0, 0}, {2, 4}),
+             put({0, 0.5f}, {2}),
+             put({3}, {1}),
+             {},
+             {0.0f, 0.1f, 0},
+             y});
+  expect_near(floats(y), {float(p0), float(p1)}, 1e-6);
+}
+
+TEST_F(RefOps, MeanOfStreamsIntoItsColumns) {
+  const View y = put({9, 9, 9, 9, 8, 8, 8, 8}, {2, 4});
+  b.stream_mean({put({1, 2, 3, 6, -1, 0, 5, 1}, {2, 2, 2}), y, 1});
+  expect_near(floats(y), {9, 2, 4, 9, 8, 2, 0.5f, 8}, 0.0);
 }
 
 TEST_F(RefOps, RouterScoresAreThePublishedOnes) {

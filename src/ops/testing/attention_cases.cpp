@@ -15,6 +15,7 @@ struct Shape {
   int ratio;          // 0: no entries
   std::int64_t topk;  // 0: all visible entries
   float spread;       // of the queries: how sharp the softmax is
+  bool whole_segment = false;
 };
 
 // Random ascending ids below `visible`, at most topk, then -1.
@@ -41,7 +42,8 @@ struct Stored {
     };
     for (const Segment& seg : batch.segments) {
       for (std::int64_t i = 0; i < seg.rows; ++i) fill(step, seg.first_row + i);
-      for (std::int64_t p = std::max(0, seg.position - s.window + 1); p < seg.position; ++p)
+      for (std::int64_t p = std::max(0, seg.position - s.window + (s.whole_segment ? 0 : 1));
+           p < seg.position; ++p)
         fill(window, seg.slot * ring(s) + p % ring(s));
       for (std::int64_t w = 0; s.ratio && w < (seg.position + seg.rows) / s.ratio; ++w)
         fill(entries, tables.row(seg.slot, w));
@@ -54,8 +56,9 @@ void attention_case(OpTable& table, RowFormat format, const Shape& s, const std:
                     std::int64_t slots, std::int64_t rows_per_page = 4) {
   table.begin(
       "sparse_attention",
-      fmt::format("{} heads={} hd={} window={} ratio={} topk={} page={}{}", format_name(format),
-                  s.heads, s.hd, s.window, s.ratio, s.topk, rows_per_page, describe(runs)));
+      fmt::format("{} heads={} hd={} window={}{} ratio={} topk={} page={}{}", format_name(format),
+                  s.heads, s.hd, s.window, s.whole_segment ? " whole" : "", s.ratio, s.topk,
+                  rows_per_page, describe(runs)));
   const PageTables tables =
       s.ratio ? make_pages(table, slots, longest(runs), s.ratio, rows_per_page) : PageTables{};
   const OwnedBatch batch = make_batch(runs, s.ratio ? &tables : nullptr);
@@ -85,7 +88,8 @@ void attention_case(OpTable& table, RowFormat format, const Shape& s, const std:
                         .sink = put(b, sink, {s.heads}),
                         .scale = 1.0f / std::sqrt(static_cast<float>(s.hd)),
                         .rope = put_rope(b, frequencies),
-                        .o = o});
+                        .o = o,
+                        .whole_segment = s.whole_segment});
     return floats_of(b, o);
   });
 
@@ -102,7 +106,9 @@ void attention_case(OpTable& table, RowFormat format, const Shape& s, const std:
     for (std::int64_t i = 0; i < seg.rows; ++i) {
       const std::int64_t t = seg.position + i, r = seg.first_row + i;
       std::vector<Floats> keys;
-      for (std::int64_t p = std::max<std::int64_t>(0, t - s.window + 1); p <= t; ++p)
+      const std::int64_t first_seen = s.whole_segment ? seg.position - s.window : t - s.window + 1;
+      const std::int64_t last_seen = s.whole_segment ? seg.position + seg.rows - 1 : t;
+      for (std::int64_t p = std::max<std::int64_t>(0, first_seen); p <= last_seen; ++p)
         keys.push_back(p >= seg.position ? stored.step.get(seg.first_row + p - seg.position)
                                          : stored.window.get(seg.slot * ring + p % ring));
       const std::int64_t visible = s.ratio ? (t + 1) / s.ratio : 0;
@@ -158,6 +164,14 @@ void attention_cases(OpTable& table) {
     const Shape sliding{2, 128, 32, 16, 0, 0, 2.0f}, odd{3, 77, 4, 5, 0, 0, 1.0f};
     const Shape hca{4, 128, 32, 8, 4, 0, 2.0f}, csa{5, 192, 32, 16, 4, 6, 3.0f};
     const Shape sharp{8, 128, 16, 32, 2, 5, 40.0f}, published{4, 512, 32, 128, 4, 32, 1.0f};
+    const Shape block{2, 128, 32, 16, 0, 0, 2.0f, true};
+    for (const std::vector<Run>& runs : {std::vector<Run>{},
+                                         {{0, 0, 5}},
+                                         {{0, 1, 5}},
+                                         {{1, 15, 5}, {0, 16, 5}, {2, 17, 5}},
+                                         {{0, 40, 8}, {1, 3, 1}},
+                                         {{0, 100, 9}}})
+      attention_case(table, format, block, runs, 3);
     attention_case(table, format, sliding, {}, 1);
     attention_case(table, format, sliding, {{0, 0, 1}}, 1);
     attention_case(table, format, sliding, {{1, 15, 1}}, 2);

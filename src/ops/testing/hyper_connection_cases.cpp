@@ -1,4 +1,4 @@
-// hc_boundary, hc_expand, hc_head.
+// hc_boundary, hc_expand, hc_head, stream_mean.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -84,7 +84,7 @@ Mix mix_of(const float* f, const double* off, bool flipped, const Inputs& in, co
   return mix;
 }
 
-// Bounds of y = rms_norm(sum_i pre[i] * streams[i]) * norm for one token.
+// Bounds of y = rms_norm(sum_i pre[i] * streams[i]) * norm for one token; of the sum itself without a norm.
 void add_collapse_bounds(Tolerance& tolerance, const float* streams, const std::vector<double>& pre,
                          const std::vector<double>& pre_error, const double* off,
                          const Floats& norm, const Sizes& s, double eps) {
@@ -102,6 +102,10 @@ void add_collapse_bounds(Tolerance& tolerance, const float* streams, const std::
     error.push_back(moved + size * 4.0 * static_cast<double>(s.hc + 1) * kUnit);
     square += sum * sum;
     square_error += error.back() * error.back();
+  }
+  if (norm.empty()) {
+    tolerance.bound.insert(tolerance.bound.end(), error.begin(), error.end());
+    return;
   }
   const double d = static_cast<double>(s.d), r = 1.0 / std::sqrt(square / d + eps);
   const double r_error = r * std::sqrt(square_error / d) + 16.0 * std::sqrt(d) * kUnit;
@@ -196,15 +200,17 @@ void boundary_case(OpTable& table, const Sizes& s, bool with_out, const HcConsta
   table.check("y", found.y, expected.y, y);
 }
 
-void head_case(OpTable& table, const Sizes& s) {
-  table.begin("hc_head", fmt::format("n={} hc={} D={}", s.n, s.hc, s.d));
+void head_case(OpTable& table, const Sizes& s, bool with_norm) {
+  table.begin("hc_head",
+              fmt::format("n={} hc={} D={}{}", s.n, s.hc, s.d, with_norm ? "" : " no norm"));
   const HcConstants constants{1e-6f, 1e-6f, 20};
-  const Inputs in = draw(table, s, s.hc);
+  Inputs in = draw(table, s, s.hc);
+  if (!with_norm) in.norm.clear();
   const auto [found, expected] = table.both([&](Backend& b) {
     const tensor::View y = poisoned(b, {s.n, s.d});
     b.hc_head({put(b, in.streams, {s.n, s.hc, s.d}), put(b, in.fn, {s.hc, s.length()}),
-               put(b, in.base, {s.hc}), put(b, Floats{in.scale[0]}, {1}), put(b, in.norm, {s.d}),
-               constants, y});
+               put(b, in.base, {s.hc}), put(b, Floats{in.scale[0]}, {1}),
+               with_norm ? put(b, in.norm, {s.d}) : tensor::View{}, constants, y});
     return floats_of(b, y);
   });
   const std::vector<double> exact(static_cast<std::size_t>(s.length()), 0.0);
@@ -223,13 +229,44 @@ void head_case(OpTable& table, const Sizes& s) {
   table.check("y", found, expected, y);
 }
 
+// Columns beside the mean's stay as they are.
+void mean_case(OpTable& table, const Sizes& s) {
+  table.begin("stream_mean", fmt::format("n={} hc={} D={}", s.n, s.hc, s.d));
+  const std::int64_t first = s.d + 3, width = 3 * s.d + 3;
+  const Floats streams = table.normal(s.n * s.length(), 1.5f), before = table.normal(s.n * width);
+  const auto [found, expected] = table.both([&](Backend& b) {
+    const tensor::View y = put(b, before, {s.n, width});
+    b.stream_mean({put(b, streams, {s.n, s.hc, s.d}), y, first});
+    return floats_of(b, y);
+  });
+  Floats found_mean, expected_mean, found_rest, expected_rest;
+  for (std::int64_t t = 0; t < s.n; ++t)
+    for (std::int64_t i = 0; i < width; ++i) {
+      const auto at = static_cast<std::size_t>(t * width + i);
+      const bool mean = i >= first && i < first + s.d;
+      (mean ? found_mean : found_rest).push_back(found[at]);
+      (mean ? expected_mean : expected_rest).push_back(mean ? expected[at] : before[at]);
+    }
+  Tolerance tolerance{.bound = {}, .rounded = table.release()};
+  for (std::int64_t t = 0; t < s.n; ++t)
+    for (std::int64_t i = 0; i < s.d; ++i) {
+      double size = 0.0;
+      for (std::int64_t k = 0; k < s.hc; ++k)
+        size += std::fabs(streams[static_cast<std::size_t>(t * s.length() + k * s.d + i)]);
+      tolerance.bound.push_back(4.0 * kUnit * size);
+    }
+  table.check("mean", found_mean, expected_mean, tolerance);
+  table.check_equal("other columns", found_rest, expected_rest);
+}
+
 }  // namespace
 
 void hyper_connection_cases(OpTable& table) {
   for (const Sizes& s : {Sizes{0, 4, 16}, Sizes{1, 4, 256}, Sizes{5, 4, 100}, Sizes{33, 4, 64},
                          Sizes{3, 1, 40}, Sizes{2, 2, 7}, Sizes{4, 3, 129}}) {
     expand_case(table, s);
-    head_case(table, s);
+    for (const bool with_norm : {true, false}) head_case(table, s, with_norm);
+    mean_case(table, s);
     for (const bool with_out : {false, true}) {
       boundary_case(table, s, with_out, {1e-6f, 1e-6f, 20});
       boundary_case(table, s, with_out, {1e-6f, 1e-3f, 5});

@@ -1,10 +1,12 @@
-"""DeepSeek-V4 in plain PyTorch tensors: backbone and MTP block, in exact arithmetic or with the release's rounding.
+"""DeepSeek-V4 in plain PyTorch tensors: backbone, MTP block and DSpark drafter, in exact arithmetic or with the release's rounding.
 
     port = Port(config, weights)                       # config.json as a dict, published name -> fp32 tensor
     port = Port(config, weights, release=True)         # rounds as listed below
     state = port.new_state()
     out = port.run(ids, state)                         # appends to the state; any chunk length
     mtp = port.run_mtp(out.streams[-1], next_ids, state, position)    # position = that of the first row
+    port.observe_dspark(out.streams, state, position)                 # then, after position p:
+    block = port.run_dspark(next_id, state, p)
 
 Caches are indexed by absolute position and nothing is ever dropped, so there is no ring or open-window state to get
 wrong. Everything is fp32 unless `wide` asks for fp64 between the rounding points, which shows how far the last bits of sums and
@@ -32,6 +34,8 @@ the flow it happens; everything not named is fp32):
    a token's experts (ascending id), then the shared expert, in fp32; R.
 13 head: mix in fp32, collapsed vector R, RMSNorm R, lm_head in fp32 without R.
 14 MTP: RMSNorm of the embedding row and of each stream, R; e_proj and h_proj as in 3; their sum R; then a block as above with ratio 0.
+15 DSpark: mean over the streams R; main_proj as 3; main_norm, R; rows of the rings and of the block as 6. Markov rows are bf16; their product
+   with w2, the sum with lm_head's output and the confidence in fp32 without R.
 
 Where the description leaves a choice: 8 takes fp32 scores (the reference's bf16 score tensors tie often and its order among ties is
 unspecified) and R after the Hadamard transform (its input and output are bf16 tensors there); 9 uses one maximum per query instead of a
@@ -65,6 +69,18 @@ class Output:
     index_gap: torch.Tensor  # [n]
 
 
+@dataclasses.dataclass
+class Draft:
+    """What a DSpark block proposes after one token."""
+
+    streams: list[torch.Tensor]  # a stage: [block, 4, D]
+    logits: torch.Tensor  # [block, V], the Markov correction included
+    tokens: torch.Tensor  # [block] greedy
+    confidence: torch.Tensor  # [block] raw
+    router_gap: float
+    margin: float  # smallest difference of the two largest logits
+
+
 class Compressed:
     """A compressor's tokens (values and gates with ape added) and the entries closed so far, of one layer."""
 
@@ -86,10 +102,11 @@ class State:
         self.compressed = [Compressed(width) for _ in ratios]
         self.index = [Compressed(index_width) for _ in ratios]
         self.mtp_rows = torch.zeros(0, width)
+        self.dspark_rows: list[torch.Tensor] = []
 
     def copy(self) -> "State":
         new = object.__new__(State)
-        new.count, new.rows, new.mtp_rows = self.count, list(self.rows), self.mtp_rows
+        new.count, new.rows, new.mtp_rows, new.dspark_rows = self.count, list(self.rows), self.mtp_rows, list(self.dspark_rows)
         new.compressed, new.index = [[_shallow(c) for c in side] for side in (self.compressed, self.index)]
         return new
 
@@ -190,11 +207,13 @@ class Port:
         mixed = torch.einsum("njk,njd->nkd", comb, self.up(streams))
         return self.r((post[:, :, None] * out[:, None, :] + mixed).float(), "11 streams bf16")
 
-    def head(self, streams: torch.Tensor, p: str) -> torch.Tensor:
+    def collapse(self, streams: torch.Tensor, p: str) -> torch.Tensor:
         m = self.mix_logits(streams, self.w[p + "hc_head_fn"])
         weight = torch.sigmoid(m * self.w[p + "hc_head_scale"] + self.w[p + "hc_head_base"]) + self.c["hc_eps"]
-        h = self.norm(self.r(torch.einsum("ni,nid->nd", weight, self.up(streams)).float(), "13 collapse bf16"), p + "norm.weight")
-        return self.gemm(h, self.w["head.weight"])
+        return self.r(torch.einsum("ni,nid->nd", weight, self.up(streams)).float(), "13 collapse bf16")
+
+    def head(self, streams: torch.Tensor, p: str) -> torch.Tensor:
+        return self.gemm(self.norm(self.collapse(streams, p), p + "norm.weight"), self.w["head.weight"])
 
     # ------------------------------------------------------------ attention
     def compress(self, store: Compressed, p: str, x: torch.Tensor, positions: torch.Tensor, ratio: int) -> torch.Tensor:
@@ -234,8 +253,13 @@ class Port:
         gap = torch.where(visible > k, order.values[:, k - 1] - order.values[:, k], gap)
         return torch.zeros_like(seen).scatter_(1, order.indices[:, :k], True) & seen, gap
 
-    def attention(self, p: str, x, positions, ratio: int, rows: torch.Tensor, compressed: Compressed | None, index: Compressed | None):
-        """Returns the output [n, D], the window rows with the new ones, chosen entries or None, and the choice gap or None."""
+    def window_row(self, p: str, x: torch.Tensor, positions: torch.Tensor, ratio: int) -> torch.Tensor:
+        return self.cached_row(self.rotate(self.norm(self.quantised_linear(x, p + "wkv"), p + "kv_norm.weight"), positions, ratio))
+
+    def attention(self, p: str, x, positions, ratio: int, rows: torch.Tensor, compressed: Compressed | None, index: Compressed | None,
+                  whole: bool = False):
+        """Returns the output [n, D], the window rows with the new ones, chosen entries or None, and the choice gap or None. `whole`: every query
+        sees the window's rows before the first one, and all the new ones."""
         heads, width, groups = self.c["num_attention_heads"], self.c["head_dim"], self.c["o_groups"]
         latent = self.norm(self.quantised_linear(x, p + "wq_a"), p + "q_norm.weight")
         q = self.quantised_linear(latent, p + "wq_b").unflatten(-1, (heads, width))
@@ -243,10 +267,11 @@ class Port:
         factor = torch.rsqrt(self.r(mean + self.c["rms_norm_eps"], "5 bf16 arithmetic"))
         q = self.r(q * self.r(factor, "5 bf16 arithmetic"), "5 product bf16")
         q = self.rotate(q, positions, ratio)
-        row = self.cached_row(self.rotate(self.norm(self.quantised_linear(x, p + "wkv"), p + "kv_norm.weight"), positions, ratio))
-        rows = torch.cat((rows, row))
+        rows = torch.cat((rows, self.window_row(p, x, positions, ratio)))
         age = positions[:, None] - torch.arange(len(rows))
         seen, keys, chosen, gap = (age >= 0) & (age < self.c["sliding_window"]), rows, None, None
+        if whole:
+            seen = (positions[0] - torch.arange(len(rows)) <= self.c["sliding_window"]).expand(len(x), -1)
         if ratio:
             new = self.compress(compressed, p + "compressor.", x, positions, ratio)
             compressed.entries = torch.cat((compressed.entries, self.cached_row(new)))
@@ -380,3 +405,44 @@ class Port:
         y = self.block(self.r(e[:, None, :] + h, "14 sum bf16"), p, ids, attend, out)
         out.logits = self.head(y, p)
         return out
+
+    @property
+    def dspark_stages(self) -> int:
+        return len(self.c["compress_ratios"]) - self.layers
+
+    @torch.no_grad()
+    def observe_dspark(self, streams: list[torch.Tensor], state: State, position: int) -> torch.Tensor:
+        """Fills the rings from the backbone's streams of each layer [n, 4, D] at positions position..; rows from `position` on are
+        replaced. Returns g [n, D]."""
+        means = [self.r(self.up(streams[layer]).mean(1).float(), "15 mean bf16") for layer in self.c["dspark_target_layer_ids"]]
+        g = self.norm(self.quantised_linear(torch.cat(means, -1), "mtp.0.main_proj"), "mtp.0.main_norm.weight")
+        positions = position + torch.arange(len(g))
+        known = state.dspark_rows or [torch.zeros(0, self.c["head_dim"])] * self.dspark_stages
+        if len(known[0]) < position:
+            raise ValueError(f"the drafter has not seen positions {len(known[0])}..{position - 1}")
+        state.dspark_rows = [torch.cat((rows[:position], self.window_row(f"mtp.{stage}.attn.", g, positions, 0))) for stage, rows in enumerate(known)]
+        return g
+
+    @torch.no_grad()
+    def run_dspark(self, next_id: int, state: State, position: int) -> Draft:
+        """The block after `position`, whose next token is known; leaves the state as it is."""
+        size, last = self.c["dspark_block_size"], f"mtp.{self.dspark_stages - 1}."
+        ids = torch.tensor([next_id] + [self.c["dspark_noise_token_id"]] * (size - 1))
+        positions = position + 1 + torch.arange(size)
+        streams = self.w["embed.weight"][ids][:, None, :].repeat(1, self.c["hc_mult"], 1)
+        out = self.empty_output(size)
+        for stage in range(self.dspark_stages):
+            rows, p = state.dspark_rows[stage][:position + 1], f"mtp.{stage}."
+            streams = self.block(streams, p, ids, lambda x: self.attention(p + "attn.", x, positions, 0, rows, None, None, whole=True)[0], out)
+        h = self.collapse(streams, last)
+        base = self.gemm(self.norm(h, last + "norm.weight"), self.w["head.weight"])
+        logits, tokens, confidence, previous = [], [], [], next_id
+        for i in range(size):
+            row = self.w[last + "markov_head.markov_w1.weight"][previous]
+            logits.append(base[i] + self.gemm(row, self.w[last + "markov_head.markov_w2.weight"]))
+            confidence.append(self.gemm(torch.cat((h[i], row)), self.w[last + "confidence_head.proj.weight"])[0])
+            previous = int(logits[i].argmax())
+            tokens.append(previous)
+        top = torch.stack(logits).topk(2, -1).values
+        return Draft(out.streams, torch.stack(logits), torch.tensor(tokens), torch.stack(confidence), out.router_gap.min().item(),
+                     (top[:, 0] - top[:, 1]).min().item())
