@@ -47,7 +47,7 @@ class StepModel {
   virtual const CacheLimits& limits() const = 0;
 
   // Runs the batch through the target and writes its rows into the caches. Positions continue each slot's sequence, or go
-  // back by at most limits().max_draft tokens: what lay behind is forgotten.
+  // back by at most ops::kDraftSlack tokens: what lay behind is forgotten.
   virtual void forward(const ops::Batch& batch) = 0;
 
   // One result a row, in their order. Rows are of the last forward().
@@ -65,7 +65,7 @@ class StepModel {
 
   // What the sequence of `position` tokens in `slot` keeps besides its full pages: window rows, open compressor state, the
   // drafter's, and the entries of its open page, which is `page` (ignored where position is a multiple of ops::kPageTokens).
-  // position may lie up to limits().max_draft tokens behind what the slot has seen. Host bytes, for restore() of this model only.
+  // position may lie up to ops::kDraftSlack tokens behind what the slot has seen. Host bytes, for restore() of this model only.
   virtual std::vector<std::byte> save(int slot, int position, std::int32_t page) = 0;
   virtual void restore(int slot, int position, std::int32_t page,
                        std::span<const std::byte> bytes) = 0;

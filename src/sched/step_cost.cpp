@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 
 namespace nibble::sched {
 namespace {
@@ -28,9 +29,14 @@ int bucket(int decoding) {
 
 }  // namespace
 
-void StepCost::Mean::add(double value) {
+void StepCost::Recent::add(double value) {
+  values[static_cast<std::size_t>(count) % values.size()] = value;
   ++count;
-  ms += (value - ms) / std::min(count, 8);
+  std::array<double, 8> sorted = values;
+  const auto end = sorted.begin() + std::min<std::ptrdiff_t>(count, std::ssize(sorted));
+  const auto middle = sorted.begin() + (end - sorted.begin() - 1) / 2;
+  std::nth_element(sorted.begin(), middle, end);
+  ms = *middle;
 }
 
 void StepCost::observe(const StepShape& shape, double ms) {
@@ -40,7 +46,7 @@ void StepCost::observe(const StepShape& shape, double ms) {
       decodes_[bucket(shape.decoding)].by_depth[static_cast<std::size_t>(shape.drafted)].add(ms);
     return;
   }
-  const Mean* base = shape.decoding > 0 ? decode_ms(shape.decoding, shape.verified) : nullptr;
+  const Recent* base = shape.decoding > 0 ? decode_ms(shape.decoding, shape.verified) : nullptr;
   const double prefill = std::max(ms - (base ? base->ms : 0.0), 0.0);
   prefill_[static_cast<std::size_t>(log2_floor(shape.prefill))].add(prefill / shape.prefill);
 }
@@ -53,27 +59,27 @@ void StepCost::observe_drafts(int proposed, int accepted) {
 }
 
 // The nearest known step of at most as many sequences, else of more.
-const StepCost::Mean* StepCost::decode_ms(int decoding, int depth) const {
-  const auto known = [&](const Decode& cell) -> const Mean* {
-    const Mean& mean = cell.by_depth[static_cast<std::size_t>(std::min(depth, kMaxDepth))];
+const StepCost::Recent* StepCost::decode_ms(int decoding, int depth) const {
+  const auto known = [&](const Decode& cell) -> const Recent* {
+    const Recent& mean = cell.by_depth[static_cast<std::size_t>(std::min(depth, kMaxDepth))];
     return mean.count > 0 ? &mean : nullptr;
   };
   auto at = decodes_.upper_bound(bucket(decoding));
   for (auto below = at; below != decodes_.begin();)
-    if (const Mean* mean = known((--below)->second)) return mean;
+    if (const Recent* mean = known((--below)->second)) return mean;
   for (; at != decodes_.end(); ++at)
-    if (const Mean* mean = known(at->second)) return mean;
+    if (const Recent* mean = known(at->second)) return mean;
   return nullptr;
 }
 
 int StepCost::prefill_tokens(int decoding, int drafts, double budget_ms, int most) const {
-  const Mean* base = decoding > 0 ? decode_ms(decoding, drafts) : nullptr;
+  const Recent* base = decoding > 0 ? decode_ms(decoding, drafts) : nullptr;
   const double room = budget_ms * kUsedBudget - (base ? base->ms : 0.0);
   // From the largest chunk down: one that is known, or twice as long as one that is.
   for (int b = static_cast<int>(prefill_.size()) - 2; b >= 0 && room > 0.0; --b) {
-    const Mean &here = prefill_[static_cast<std::size_t>(b)],
-               &half = prefill_[static_cast<std::size_t>(std::max(b - 1, 0))];
-    const Mean& rate = here.count > 0 ? here : half;
+    const Recent &here = prefill_[static_cast<std::size_t>(b)],
+                 &half = prefill_[static_cast<std::size_t>(std::max(b - 1, 0))];
+    const Recent& rate = here.count > 0 ? here : half;
     if (rate.count == 0) continue;
     const double tokens = rate.ms > 0.0 ? room / rate.ms : most;
     if (tokens < std::ldexp(1.0, b)) continue;
@@ -93,7 +99,7 @@ int StepCost::best_known(const Decode& cell, int most) const {
   int best = -1;
   double rate = 0.0;
   for (int k = 0; k <= most; ++k) {
-    const Mean& mean = cell.by_depth[static_cast<std::size_t>(k)];
+    const Recent& mean = cell.by_depth[static_cast<std::size_t>(k)];
     if (mean.count < kTrialSteps) continue;
     const double here = expected_tokens(k) / std::max(mean.ms, 1e-6);
     if (best < 0 || here > rate) {

@@ -36,27 +36,29 @@ class StepCost {
   static constexpr int kMaxDepth = 8;
 
  private:
-  struct Mean {
-    double ms = 0.0;
-    int count = 0;
+  // The median of the last few: a step that lost its CPU for a while says nothing about the next.
+  struct Recent {
+    std::array<double, 8> values{};
+    int count = 0;    // ever added
+    double ms = 0.0;  // the median
     void add(double value);
   };
   // Steps without prompts, of about as many sequences.
   struct Decode {
-    std::array<Mean, kMaxDepth + 1> by_depth;
+    std::array<Recent, kMaxDepth + 1> by_depth;
     int trial = -1;      // depth being tried
     int trial_left = 0;  // for so many more steps
     int steps = 0;       // decided
     int rechecks = 0;
   };
 
-  const Mean* decode_ms(int decoding, int depth) const;
+  const Recent* decode_ms(int decoding, int depth) const;
   double expected_tokens(int depth) const;
   int to_try(const Decode& cell, int best, int most) const;
   int best_known(const Decode& cell, int most) const;
 
-  std::map<int, Decode> decodes_;  // by bucket of `decoding`
-  std::array<Mean, 32> prefill_;   // ms a token, by the logarithm of the chunk
+  std::map<int, Decode> decodes_;   // by bucket of `decoding`
+  std::array<Recent, 32> prefill_;  // ms a token, by the logarithm of the chunk
   std::array<double, kMaxDepth> accepted_ = {0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8};
 };
 
