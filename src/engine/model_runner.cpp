@@ -92,7 +92,7 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
   report(0.0);
   const std::filesystem::path dir(options.model_dir);
   const checkpoint::Checkpoint files = checkpoint::Checkpoint::open(options.model_dir);
-  const model::ModelConfig config = model::ModelConfig::load(files.folder());
+  model::ModelConfig config = model::ModelConfig::load(files.folder());
   std::unique_ptr<ModelRunner> runner(new ModelRunner);
   ModelInfo& info = runner->info_;
   info.max_model_len = model_len(options, config, files.config_path());
@@ -105,6 +105,10 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
 
   checkpoint::WeightBinder binder(files);
   report(0.05);
+  if (!options.draft && config.num_mtp_layers > 0) {
+    binder.declare_unused("mtp.", "drafting is off");
+    config.num_mtp_layers = 0;
+  }
   model::ModelWeights weights = model::load_weights(binder, config, *runner->backend_);
   report(0.9);
 

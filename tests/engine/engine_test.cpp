@@ -605,6 +605,17 @@ TEST_P(EngineTest, RestartGivesTheSameAnswerAndFingerprint) {
   EXPECT_NE(Engine::load(exact)->info().fingerprint, prints[0]);
 }
 
+TEST_P(EngineTest, WithoutDraftingTheDrafterTakesNoMemory) {
+  EngineOptions o = options();
+  const ModelInfo with = Engine::load(o)->info();
+  o.draft = false;
+  const ModelInfo without = Engine::load(o)->info();
+  EXPECT_TRUE(with.drafting);
+  EXPECT_FALSE(without.drafting);
+  EXPECT_LT(without.weight_bytes, with.weight_bytes);
+  EXPECT_LT(without.cache_bytes, with.cache_bytes);
+}
+
 TEST_P(EngineTest, MtpPromisedButAbsentMeansNoDrafting) {
   testing::RandomCheckpoint checkpoint = testing::make_random_checkpoint({});
   std::vector<std::string> names;
