@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nibble/status.h"
@@ -102,10 +103,12 @@ class Engine {
   virtual const ModelInfo& info() const = 0;
   virtual EngineStats stats() const = 0;
 
-  // Queues a request. kInvalidArgument: empty prompt, an id outside the vocabulary, prompt +
-  // max_tokens beyond max_model_len (message says both numbers). kResourceExhausted: the waiting
-  // queue is full. kUnavailable: stopping.
-  virtual Result<std::monostate> submit(Request request) = 0;
+  // Queues requests: all of them, or, where it returns an error, none. kInvalidArgument: empty
+  // prompt, an id outside the vocabulary, prompt + max_tokens beyond max_model_len (message says
+  // both numbers), more requests than may ever wait. kResourceExhausted: the waiting queue has no
+  // room for them now. kUnavailable: stopping.
+  virtual Result<std::monostate> submit(std::vector<Request> requests) = 0;
+  Result<std::monostate> submit(Request request);
 
   // Ends a request within one step; its last event has finished == kCancelled. Unknown or finished
   // ids are ignored.
@@ -121,5 +124,11 @@ class Engine {
   // Moves all queued events out, oldest first (may be empty).
   virtual std::vector<Event> take_events() = 0;
 };
+
+inline Result<std::monostate> Engine::submit(Request request) {
+  std::vector<Request> one;
+  one.push_back(std::move(request));
+  return submit(std::move(one));
+}
 
 }  // namespace nibble

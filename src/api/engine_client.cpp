@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 
 namespace nibble::api {
@@ -45,18 +46,25 @@ EngineClient::~EngineClient() {
   link_->client = nullptr;
 }
 
-Result<Generation> EngineClient::submit(Request request, EventSink& sink,
-                                        Clock::time_point arrived) {
-  const RequestId id = next_id_++;
-  request.id = id;
-  // Registered first: the first event may be under way before submit() returns.
-  active_[id] = {&sink, arrived, arrived, 0};
-  Result<std::monostate> accepted = engine_.submit(std::move(request));
+Result<std::vector<Generation>> EngineClient::submit(std::vector<Request> requests,
+                                                     std::span<EventSink* const> sinks,
+                                                     Clock::time_point arrived) {
+  NIBBLE_CHECK(requests.size() == sinks.size(), "{} requests, {} sinks", requests.size(),
+               sinks.size());
+  const RequestId first = next_id_;
+  // Registered before: the first event may be under way when submit() returns.
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].id = next_id_++;
+    active_[requests[i].id] = {sinks[i], arrived, arrived, 0};
+  }
+  Result<std::monostate> accepted = engine_.submit(std::move(requests));
   if (!accepted) {
-    active_.erase(id);
+    for (RequestId id = first; id < next_id_; ++id) active_.erase(id);
     return accepted.status();
   }
-  return Generation(link_, id);
+  std::vector<Generation> generations;
+  for (RequestId id = first; id < next_id_; ++id) generations.emplace_back(link_, id);
+  return generations;
 }
 
 void EngineClient::stop(RequestId id) {

@@ -5,7 +5,9 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "api/metrics.h"
 #include "nibble/engine.h"
@@ -63,9 +65,12 @@ class EngineClient {
 
   const ModelInfo& info() const { return engine_.info(); }
 
-  // `request.id` is chosen here. `sink` must stay until the returned Generation is gone. `arrived`: when the client's
-  // request was complete, for the time to first token.
-  Result<Generation> submit(Request request, EventSink& sink, Clock::time_point arrived);
+  // All of them or none, with Engine::submit's errors. Ids are chosen here. sinks[i] receives the events of requests[i] and must
+  // stay until the Generation returned for it is gone. `arrived`: when the client's request was complete, for the time to first
+  // token.
+  Result<std::vector<Generation>> submit(std::vector<Request> requests,
+                                         std::span<EventSink* const> sinks,
+                                         Clock::time_point arrived);
 
   // Requests that have neither finished nor been cancelled.
   std::size_t active() const { return active_.size(); }

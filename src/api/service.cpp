@@ -10,8 +10,7 @@
 
 #include "api/errors.h"
 #include "api/json_writer.h"
-#include "api/openai/chat_call.h"
-#include "api/openai/completion_call.h"
+#include "api/openai/answer_call.h"
 #include "api/page.h"
 #include "base/log.h"
 #include "base/sha256.h"
@@ -215,14 +214,12 @@ Reply Service::start(Prepared prepared, Clock::time_point arrived) {
   if (auto* response = std::get_if<HttpResponse>(&prepared)) return std::move(*response);
   if (auto* body = std::get_if<std::string>(&prepared)) return json_response(200, std::move(*body));
   if (state_ != State::kReady) return unavailable();
-  auto call =
-      std::holds_alternative<openai::ChatPlan>(prepared)
-          ? openai::ChatCall::start(*client_, *model_, options_.model_name,
-                                    std::move(std::get<openai::ChatPlan>(prepared)), arrived,
-                                    options_.stream_buffer_bytes)
-          : openai::CompletionCall::start(*client_, *model_, options_.model_name,
-                                          std::move(std::get<openai::CompletionPlan>(prepared)),
-                                          arrived, options_.stream_buffer_bytes);
+  const auto start_call = [&](auto& plan) {
+    return openai::AnswerCall::start(*client_, *model_, options_.model_name, std::move(plan),
+                                     arrived, options_.stream_buffer_bytes);
+  };
+  auto* chat = std::get_if<openai::ChatPlan>(&prepared);
+  auto call = chat ? start_call(*chat) : start_call(std::get<openai::CompletionPlan>(prepared));
   if (!call) return error_response(api_error(call.status()));
   return std::move(call).value();
 }

@@ -12,6 +12,8 @@
 namespace nibble::sample {
 namespace {
 
+constexpr std::uint64_t kGoldenGamma = 0x9E3779B97F4A7C15u;  // splitmix64's step
+
 // The finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection that mixes every input bit
 // into every output bit.
 std::uint64_t mix(std::uint64_t x) {
@@ -70,8 +72,12 @@ Result<TokenId> draw_token(std::span<const float> logits, const Draw& draw) {
 }  // namespace
 
 double uniform(std::uint64_t seed, std::uint64_t position) {
-  const std::uint64_t bits = mix(mix(seed + 0x9E3779B97F4A7C15u) + position * 0x9E3779B97F4A7C15u);
+  const std::uint64_t bits = mix(mix(seed + kGoldenGamma) + position * kGoldenGamma);
   return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+std::uint64_t choice_seed(std::uint64_t seed, int index) {
+  return index == 0 ? seed : mix(seed + static_cast<std::uint64_t>(index) * kGoldenGamma);
 }
 
 Result<GeneratedToken> draw(std::span<const float> logits, const Draw& draw) {

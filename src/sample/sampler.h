@@ -25,6 +25,11 @@ struct Draw {
 // that a token does not depend on the batch, on drafting, or on how often a step was repeated.
 double uniform(std::uint64_t seed, std::uint64_t position);
 
+// The seed that choice `index` (0, 1, ...) of a request with this seed draws with. Choice 0 has the request's own; the others
+// have the outputs of splitmix64 started there: different ones for each index, and random numbers as unrelated as those of
+// any two seeds.
+std::uint64_t choice_seed(std::uint64_t seed, int index);
+
 // The token at draw.position of its sequence, from the logits [vocabulary] of the row before it. A
 // function of its arguments: a drafted token counts as the same token generated, so drawing position
 // after position along a draft gives what drawing without one gives.

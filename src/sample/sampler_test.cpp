@@ -269,5 +269,14 @@ TEST(Logprobs, SumToOneAndComeBestFirst) {
   EXPECT_NEAR(sum, 1.0, 1e-6);
 }
 
+// Values of splitmix64's published implementation.
+TEST(ChoiceSeed, IsSplitmix64StartedAtTheSeed) {
+  EXPECT_EQ(choice_seed(1234567, 0), 1234567u);
+  EXPECT_EQ(choice_seed(1234567, 1), 6457827717110365317u);
+  EXPECT_EQ(choice_seed(1234567, 2), 3203168211198807973u);
+  EXPECT_EQ(choice_seed(1234567, 3), 9817491932198370423u);
+  EXPECT_EQ(choice_seed(0, 1), 0xE220A8397B1DCDAFu);
+}
+
 }  // namespace
 }  // namespace nibble::sample

@@ -47,16 +47,23 @@ EngineStats Scheduler::stats() const {
   return stats;
 }
 
-Result<std::monostate> Scheduler::submit(Request request) {
-  if (const Status refused = check(request); !refused.message.empty()) return refused;
+Result<std::monostate> Scheduler::submit(std::vector<Request> requests) {
+  for (const Request& request : requests)
+    if (const Status refused = check(request); !refused.message.empty()) return refused;
+  const auto count = static_cast<int>(requests.size());
+  // Trying again would not help.
+  if (count > options_.max_waiting)
+    return invalid(fmt::format("{} generations were asked for at once, and the queue holds {}",
+                               count, options_.max_waiting),
+                   "");
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) return Status{StatusCode::kUnavailable, "the server is stopping", ""};
     const int waiting = stats_.waiting + static_cast<int>(inbox_.requests.size());
-    if (waiting >= options_.max_waiting)
+    if (waiting + count > options_.max_waiting)
       return Status{StatusCode::kResourceExhausted,
                     fmt::format("{} requests are waiting already", waiting), ""};
-    inbox_.requests.push_back(std::move(request));
+    std::move(requests.begin(), requests.end(), std::back_inserter(inbox_.requests));
   }
   wake_.notify_one();
   return std::monostate{};

@@ -23,7 +23,7 @@ class Scheduler : public Engine {
 
   const ModelInfo& info() const override { return model_->info(); }
   EngineStats stats() const override;
-  Result<std::monostate> submit(Request request) override;
+  Result<std::monostate> submit(std::vector<Request> requests) override;
   void cancel(RequestId id) override;
   void reset_prefix_cache() override;
   void on_events(std::function<void()> notify) override;

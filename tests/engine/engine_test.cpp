@@ -557,6 +557,15 @@ TEST_P(EngineTest, RefusesWhatCannotRun) {
   ASSERT_TRUE(engine->submit(request(20, 5, 400)).ok());
   client.wait([&] { return !client.replies[20].tokens.empty(); });
   EXPECT_EQ(code(request(21, 5, 5)), "accepted");
+  // All or none.
+  const auto refused = [&](const std::vector<Request>& several) {
+    return engine->submit(several).status().code;
+  };
+  EXPECT_EQ(refused({request(22, 5, 5), request(23, 5, 5)}), StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused({request(22, 5, 5), outside}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused({request(22, 5, 5), request(23, 5, 5), request(24, 5, 5)}),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(engine->stats().waiting, 1);
   EXPECT_EQ(code(request(22, 5, 5)), "accepted");
   const auto full = engine->submit(request(23, 5, 5));
   ASSERT_FALSE(full.ok());

@@ -8,12 +8,12 @@
 
 namespace nibble::fixed_cost {
 
-Result<std::monostate> LoggedEngine::submit(Request request) {
+Result<std::monostate> LoggedEngine::submit(std::vector<Request> requests) {
   {
     const std::lock_guard lock(mutex_);
-    seeds_[request.id] = request.sampling.seed;
+    for (const Request& request : requests) seeds_[request.id] = request.sampling.seed;
   }
-  return engine_->submit(std::move(request));
+  return engine_->submit(std::move(requests));
 }
 
 void LoggedEngine::on_events(std::function<void()> notify) {

@@ -19,7 +19,7 @@ class LoggedEngine final : public Engine {
 
   const ModelInfo& info() const override { return engine_->info(); }
   EngineStats stats() const override { return engine_->stats(); }
-  Result<std::monostate> submit(Request request) override;
+  Result<std::monostate> submit(std::vector<Request> requests) override;
   void cancel(RequestId id) override { engine_->cancel(id); }
   void reset_prefix_cache() override { engine_->reset_prefix_cache(); }
   // Takes the events out on the scheduler's thread, to know the moment, and keeps them for take_events().

@@ -204,6 +204,83 @@ def test_seed(client: openai.OpenAI, model: str) -> None:
     assert len(unseeded) > 1
 
 
+def parts_of(stream: openai.Stream[Any], n: int) -> list[dict[str, Any]]:
+    """What a client puts together for each choice; the usage, where there is one, is in all of them."""
+    chunks = list(stream)
+    return [joined(chunk for chunk in chunks if not chunk.choices or chunk.choices[0].index == i)  # type: ignore[arg-type]
+            for i in range(n)]
+
+
+def test_n_choices(client: openai.OpenAI, model: str) -> None:
+    options: dict[str, Any] = {
+        "model": model, "messages": ask("Tell me something."), "temperature": 1.5, "max_tokens": 30, "seed": 11,
+        "logprobs": True, "top_logprobs": 2}
+    alone = client.chat.completions.create(**options)
+    several = client.chat.completions.create(**options, n=6)
+    assert [choice.index for choice in several.choices] == list(range(6))
+    assert several.choices[0] == alone.choices[0]  # logprobs, too, to the last bit
+    assert len({choice.message.content for choice in several.choices}) > 1
+    assert several.usage and alone.usage
+    assert several.usage.prompt_tokens == alone.usage.prompt_tokens
+    assert several.usage.completion_tokens == sum(len(choice.logprobs.content or []) for choice in several.choices
+                                                  if choice.logprobs)
+    assert client.chat.completions.create(**options, n=6).choices == several.choices
+    # Fewer are the first of them.
+    assert client.chat.completions.create(**options, n=2).choices == several.choices[:2]
+    stream = client.chat.completions.create(**options, n=6, stream=True, stream_options={"include_usage": True})
+    for choice, parts in zip(several.choices, parts_of(stream, 6)):
+        assert parts["content"] == (choice.message.content or "")
+        assert parts["finish_reason"] == choice.finish_reason
+        assert parts["usage"].completion_tokens == several.usage.completion_tokens
+        assert parts["usage"].prompt_tokens == several.usage.prompt_tokens
+
+
+def test_cached_tokens_of_several_choices_count_once(client: openai.OpenAI, model: str) -> None:
+    for _ in range(2):
+        usage = client.chat.completions.create(
+            model=model, messages=ask("Count the stars. " * 40), temperature=1, seed=1, max_tokens=4, n=3).usage
+    assert usage and usage.prompt_tokens_details
+    assert 0 < (usage.prompt_tokens_details.cached_tokens or 0) < usage.prompt_tokens
+
+
+def test_choices_of_the_documented_seeds(client: openai.OpenAI, model: str) -> None:
+    """docs/api.md says which seed a choice has."""
+
+    def choice_seed(seed: int, index: int) -> int:
+        mask = (1 << 64) - 1
+        z = (seed + index * 0x9E3779B97F4A7C15) & mask
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & mask
+        z = (z ^ z >> 27) * 0x94D049BB133111EB & mask
+        z ^= z >> 31
+        return z - (1 << 64) if z >> 63 else z  # the field is a signed number
+
+    options: dict[str, Any] = {"model": model, "messages": ask("Tell me something."), "temperature": 1.5, "max_tokens": 30}
+    several = client.chat.completions.create(**options, n=5, seed=-3).choices
+    for index in range(1, 5):
+        alone = client.chat.completions.create(**options, seed=choice_seed(-3, index)).choices[0]
+        assert several[index].message.content == alone.message.content
+
+
+def test_greedy_choices_are_equal(client: openai.OpenAI, model: str) -> None:
+    answer = client.chat.completions.create(
+        model=model, messages=ask("What is the weather in Rome?"), tools=[WEATHER], temperature=0, n=3)  # type: ignore[list-item]
+    calls = [call for choice in answer.choices for call in choice.message.tool_calls or []]
+    assert len({call.id for call in calls}) == len(calls) == 3
+    for choice in answer.choices:
+        assert choice.finish_reason == "tool_calls"
+        assert choice.message.tool_calls and choice.message.tool_calls[0].type == "function"
+        assert json.loads(choice.message.tool_calls[0].function.arguments) == {"city": "Rome"}
+
+
+def test_a_stop_string_ends_its_choice_alone(client: openai.OpenAI, model: str) -> None:
+    options: dict[str, Any] = {
+        "model": model, "messages": ask("Tell me something."), "temperature": 1.5, "max_tokens": 30, "seed": 5, "n": 8}
+    texts = [choice.message.content or "" for choice in client.chat.completions.create(**options).choices]
+    letter = next(c for c in sorted(set("".join(texts))) if 0 < sum(c in text for text in texts) < len(texts))
+    stopped = client.chat.completions.create(**options, stop=letter).choices
+    assert [choice.message.content for choice in stopped] == [text.partition(letter)[0] for text in texts]
+
+
 @pytest.mark.parametrize("switch", [
     {"reasoning_effort": "high"}, {"thinking": {"type": "enabled"}}, {"chat_template_kwargs": {"thinking": True}},
     {"chat_template_kwargs": {"enable_thinking": True}}])

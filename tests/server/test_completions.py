@@ -107,6 +107,34 @@ def test_several_prompts(client: openai.OpenAI, model: str) -> None:
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
 
 
+def test_n_choices_of_each_prompt(server: Server, client: openai.OpenAI, model: str) -> None:
+    prompts = ["One", "Two three"]
+    options: dict[str, Any] = {"model": model, "max_tokens": 12, "temperature": 1.5, "seed": 4, "logprobs": 1}
+    alone = [client.completions.create(prompt=prompt, n=3, **options) for prompt in prompts]
+    both = client.completions.create(prompt=prompts, n=3, best_of=3, **options)
+    assert [choice.index for choice in both.choices] == list(range(6))
+    assert [choice.text for choice in both.choices] == [choice.text for one in alone for choice in one.choices]
+    assert [choice.logprobs for choice in both.choices] == [choice.logprobs for one in alone for choice in one.choices]
+    for one, prompt in zip(alone, prompts):
+        assert one.choices[0] == client.completions.create(prompt=prompt, **options).choices[0]
+        assert one.usage and one.usage.prompt_tokens == len(ids_of(server, prompt))
+    assert both.usage and both.usage.prompt_tokens == sum(len(ids_of(server, prompt)) for prompt in prompts)
+    assert both.usage.completion_tokens == sum(one.usage.completion_tokens for one in alone if one.usage)
+    texts = [""] * 6
+    chunks = list(client.completions.create(prompt=prompts, n=3, stream=True, stream_options={"include_usage": True}, **options))
+    for chunk in chunks:
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    assert texts == [choice.text for choice in both.choices]
+    assert chunks[-1].usage and chunks[-1].usage.completion_tokens == both.usage.completion_tokens
+    assert len(set(texts)) > 2
+    greedy = client.completions.create(model=model, prompt=PROMPT, n=128, max_tokens=3, temperature=0)
+    assert len(greedy.choices) == 128 and len({choice.text for choice in greedy.choices}) == 1
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model=model, prompt=prompts, n=65)
+    assert caught.value.param == "n"
+
+
 @pytest.mark.parametrize("text", ["plain", PROMPT, "a\x00b", " \n\t ", "<｜User｜>"])
 def test_tokenize_and_back(server: Server, text: str) -> None:
     answer = server.post("/tokenize", {"prompt": text, "return_token_strs": True}).json()

@@ -3,12 +3,13 @@ from __future__ import annotations
 
 import concurrent.futures
 import socket
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import openai
 
-from conftest import Server, eventually
+from conftest import Server, eventually, http
 
 QUESTIONS = [f"What is {a} plus {b}?" for a, b in ((3, 4), (12, 7), (30, 41), (8, 8), (25, 17), (60, 2))] + [
     "List three colours.", "Say hello as JSON."]
@@ -47,6 +48,44 @@ def test_clients_that_leave(server: Server, model: str) -> None:
         assert eventually(lambda: server.metric("vllm:num_requests_running") == 0)
         assert eventually(lambda: server.metric("vllm:num_requests_waiting") == 0)
     assert server.metric("nibble:requests_cancelled_total") == cancelled + 12
+
+
+def test_clients_that_leave_several_choices(server: Server, model: str) -> None:
+    cancelled = server.metric("nibble:requests_cancelled_total")
+    for stream in (b"true", b"false"):
+        for leave in (socket.socket.close, lambda connection: connection.shutdown(socket.SHUT_WR)):
+            # 12 generations: more than run together, so some of them wait.
+            body = (b'{"messages":[{"role":"user","content":"hi"}],"ignore_eos":true,"temperature":1,"max_tokens":8000,"n":4,'
+                    b'"stream":' + stream + b"}")
+            connections = [raw_post(server, body) for _ in range(3)]
+            assert eventually(lambda: server.metric("vllm:num_requests_running") >= 1)
+            assert eventually(
+                lambda: server.metric("vllm:num_requests_running") + server.metric("vllm:num_requests_waiting") == 12)
+            for connection in connections:
+                leave(connection)
+            assert eventually(lambda: server.metric("vllm:num_requests_running") == 0)
+            assert eventually(lambda: server.metric("vllm:num_requests_waiting") == 0)
+            for connection in connections:
+                connection.close()
+    assert server.metric("nibble:requests_cancelled_total") == cancelled + 4 * 12
+
+
+def test_choices_are_accepted_or_refused_together(start: Callable[..., Server]) -> None:
+    server = start("--max-num-seqs", "1", "--max-queue", "4").wait_ready()
+    body = {"messages": [{"role": "user", "content": "hi"}], "ignore_eos": True, "max_tokens": 8000, "n": 2, "stream": True}
+    with http.stream("POST", server.url + "/v1/chat/completions", json=body) as stream:
+        assert stream.status_code == 200
+        assert eventually(lambda: server.metric("vllm:num_requests_waiting") == 1)
+        refused = server.post("/v1/chat/completions", body | {"n": 4})
+        assert refused.status_code == 429 and refused.headers["retry-after"]
+        # These would be refused however often one asks.
+        too_many = server.post("/v1/chat/completions", body | {"n": 5})
+        assert too_many.status_code == 400 and "4" in too_many.json()["error"]["message"]
+        assert server.metric("vllm:num_requests_waiting") == 1
+        with http.stream("POST", server.url + "/v1/chat/completions", json=body | {"n": 3}) as fits:
+            assert fits.status_code == 200
+            assert eventually(lambda: server.metric("vllm:num_requests_waiting") == 4)
+    assert eventually(lambda: server.metric("vllm:num_requests_waiting") + server.metric("vllm:num_requests_running") == 0)
 
 
 def test_metrics(server: Server, client: openai.OpenAI, model: str) -> None:

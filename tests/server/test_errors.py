@@ -30,7 +30,8 @@ def test_unknown_model(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("options, param", [
-    ({"n": 2}, "n"),
+    ({"n": 129}, "n"),
+    ({"n": 2, "extra_body": {"best_of": 3}}, "best_of"),
     ({"response_format": {"type": "json_object"}}, "response_format"),
     ({"logit_bias": {"5": 101}}, "logit_bias"),
     ({"logit_bias": {"1000000": 1}}, "logit_bias"),

@@ -40,12 +40,12 @@ class Soak:
         self.random = random.Random(seed)
         self.seen: collections.Counter[str] = collections.Counter()
 
-    def body(self, stream: bool, tokens: int) -> bytes:
+    def body(self, stream: bool, tokens: int, n: int = 1) -> bytes:
         choose = self.random
         question = f"What is {choose.randrange(90)} plus {choose.randrange(90)}?"
         content = choose.choice(TOPICS) + question
         return json.dumps({
-            "messages": [{"role": "user", "content": content}], "stream": stream, "max_tokens": tokens,
+            "messages": [{"role": "user", "content": content}], "stream": stream, "max_tokens": tokens, "n": n,
             "temperature": choose.choice([0, 0.8]), "seed": choose.randrange(1000), "ignore_eos": True}).encode()
 
     async def send(self, body: bytes, path: str = "/v1/chat/completions") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -58,7 +58,8 @@ class Soak:
     async def one(self) -> None:
         kinds: list[Callable[[], object]] = [
             self.finish, self.finish, self.finish, self.leave, self.leave_at_once, self.half_close, self.deadline,
-            self.invalid, self.slow, self.several]
+            self.invalid, self.slow, self.several, self.n_choices,
+            self.n_choices_left]
         kind = self.random.choice(kinds)
         name = kind.__name__  # type: ignore[attr-defined]
         while True:
@@ -148,6 +149,34 @@ class Soak:
         status = (await reader.read()).split(b" ", 2)[1].decode()
         await self.close(writer)
         return status
+
+    async def n_choices(self) -> str:
+        """One call with several choices."""
+        stream = self.random.random() < 0.5
+        n = self.random.randrange(2, 7)
+        reader, writer = await self.send(self.body(stream, 12, n))
+        answer = await reader.read()
+        await self.close(writer)
+        status = answer.split(b" ", 2)[1].decode()
+        if status == "200":
+            assert answer.count(b'"finish_reason":"length"') == n, answer
+            assert stream == (b"data: [DONE]" in answer), answer
+        return status
+
+    async def n_choices_left(self) -> str:
+        """The same, left half-way or before."""
+        stream = self.random.random() < 0.7
+        reader, writer = await self.send(self.body(stream, 400, self.random.randrange(2, 7)))
+        status = "200"
+        if stream:
+            status = (await reader.read(200)).split(b" ", 2)[1].decode()
+        else:
+            await asyncio.sleep(self.random.uniform(0, 0.1))
+        if self.random.random() < 0.3:
+            writer.write_eof()
+            await reader.read()
+        await self.close(writer)
+        return "left" if status == "200" else status
 
     async def run(self, count: int) -> None:
         left = iter(range(count))

@@ -1,7 +1,6 @@
 #include "api/openai/completion_choice.h"
 
 #include <algorithm>
-#include <charconv>
 #include <unordered_set>
 
 #include "api/openai/token_text.h"
@@ -21,15 +20,15 @@ void separate(std::string& list) {
 
 }  // namespace
 
-CompletionChoice::CompletionChoice(const text::Tokenizer& tokenizer, const CommonOptions& options,
-                                   bool echo, const std::vector<TokenId>& prompt,
+CompletionChoice::CompletionChoice(int index, const text::Tokenizer& tokenizer,
+                                   const CommonOptions& options, bool echo,
+                                   const std::vector<TokenId>& prompt,
                                    std::function<void()> changed)
-    : tokenizer_(tokenizer),
+    : Choice(index, std::move(changed)),
+      tokenizer_(tokenizer),
       options_(options),
-      changed_(std::move(changed)),
       prompt_awaited_(echo && options.sampling.logprobs >= 0),
-      stop_(options.stop),
-      prompt_tokens_(static_cast<int>(prompt.size())) {
+      stop_(options.stop) {
   if (!echo || prompt_awaited_) return;
   for (const TokenId id : prompt) show(assembler_.push(tokenizer_.token_bytes(id)));
 }
@@ -39,23 +38,8 @@ void CompletionChoice::show(std::string piece) {
   text_ += piece;
 }
 
-void CompletionChoice::on_event(Event&& event) {
-  cached_tokens_ = event.usage.cached_tokens;
-  if (prompt_awaited_ && !event.prompt.empty()) add_prompt(event.prompt);
-  for (const GeneratedToken& token : event.tokens) {
-    add_token(token);
-    if (stop_.matched()) break;
-  }
-  if (stop_.matched()) {
-    generation_.stop();
-    end("stop");
-  } else if (event.finished) {
-    finish(event);
-  }
-  changed_();
-}
-
 void CompletionChoice::add_prompt(const std::vector<GeneratedToken>& tokens) {
+  if (!prompt_awaited_) return;
   prompt_awaited_ = false;
   for (const GeneratedToken& token : tokens) {
     add_logprob(token);
@@ -63,14 +47,20 @@ void CompletionChoice::add_prompt(const std::vector<GeneratedToken>& tokens) {
   }
 }
 
-void CompletionChoice::add_token(const GeneratedToken& token) {
-  ++completion_tokens_;
+bool CompletionChoice::add_token(const GeneratedToken& token) {
   if (options_.sampling.logprobs >= 0) add_logprob(token);
   // Special tokens are no text, as in every server of this interface; the lists above name them.
-  if (tokenizer_.is_special(token.token)) return;
+  if (tokenizer_.is_special(token.token)) return false;
   const std::string piece = assembler_.push(tokenizer_.token_bytes(token.token));
   characters_ += count_characters(piece);
   text_ += stop_.push(piece);
+  return stop_.matched();
+}
+
+bool CompletionChoice::flush() {
+  text_ += stop_.push(assembler_.finish());
+  text_ += stop_.flush();
+  return stop_.matched();
 }
 
 // The own token stands in the object beside the best ones, whether it is among them or not.
@@ -105,26 +95,19 @@ void CompletionChoice::add_logprob(const GeneratedToken& token) {
   top.end_object();
 }
 
-void CompletionChoice::finish(const Event& event) {
-  if (*event.finished == FinishReason::kError) {
-    error_ = api_error(event.error);
-  } else if (*event.finished == FinishReason::kCancelled) {
-    error_ = api_error({StatusCode::kUnavailable, "the server is stopping", ""});
-  } else {
-    text_ += stop_.push(assembler_.finish());
-    text_ += stop_.flush();
-    completion_tokens_ = event.usage.completion_tokens;
-  }
-  end(*event.finished == FinishReason::kLength ? "length" : "stop");
+void CompletionChoice::take_chunks(std::vector<std::string>& objects) {
+  const bool news = !text_.empty() || !lists_.tokens.empty() || (finished() && !end_taken_);
+  if (!news) return;
+  JsonWriter json(objects.emplace_back());
+  write_whole(json);
+  text_.clear();
+  lists_ = {};
+  end_taken_ = finished();
 }
 
-void CompletionChoice::end(const char* reason) {
-  finish_reason_ = reason;
-  finished_ = true;
-}
-
-void CompletionChoice::take(JsonWriter& json) {
-  json.member("text", text_).key("logprobs");
+// finish_reason is null before the end.
+void CompletionChoice::write_whole(JsonWriter& json) {
+  json.begin_object().member("index", index()).member("text", text_).key("logprobs");
   if (options_.sampling.logprobs < 0) {
     json.null();
   } else {
@@ -136,10 +119,8 @@ void CompletionChoice::take(JsonWriter& json) {
     json.end_object();
   }
   json.key("finish_reason");
-  finished_ ? json.string(finish_reason_) : json.null();
-  text_.clear();
-  lists_ = {};
-  end_taken_ = finished_;
+  finished() ? json.string(finish_reason()) : json.null();
+  json.end_object();
 }
 
 }  // namespace nibble::api::openai

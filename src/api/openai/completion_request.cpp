@@ -29,9 +29,9 @@ std::vector<Prompt> read_prompts(const Json& value) {
   if (!value.is(Json::Kind::kArray)) fail_kind("prompt", kPromptForms, value);
   if (value.items.empty()) throw RequestError("prompt", "prompt: the array is empty");
   if (value.items[0].is(Json::Kind::kNumber)) return {read_token_ids(value, "prompt")};
-  if (value.items.size() > kMaxPrompts)
+  if (value.items.size() > kMaxChoices)
     throw RequestError("prompt", fmt::format("prompt: at most {} prompts a request, found {}",
-                                             kMaxPrompts, value.items.size()));
+                                             kMaxChoices, value.items.size()));
   std::vector<Prompt> prompts;
   for (std::size_t i = 0; i < value.items.size(); ++i) {
     const Json& item = value.items[i];
@@ -44,6 +44,13 @@ std::vector<Prompt> read_prompts(const Json& value) {
       fail_kind(path, "a string or an array of token ids", item);
   }
   return prompts;
+}
+
+void check_choices(std::size_t prompts, int n) {
+  if (prompts * static_cast<std::size_t>(n) > kMaxChoices)
+    throw RequestError("n", fmt::format("n: at most {} choices a request, found {} for each of {} "
+                                        "prompts",
+                                        kMaxChoices, n, prompts));
 }
 
 }  // namespace
@@ -69,6 +76,7 @@ CompletionBody read_completion_body(const Json& root, const GenerationDefaults& 
   CompletionBody out;
   out.options = read_common(body, defaults);
   out.prompts = read_prompts(body.required("prompt"));
+  check_choices(out.prompts.size(), out.options.n);
   out.max_tokens =
       static_cast<int>(body.integer("max_tokens", 0, std::numeric_limits<std::int32_t>::max())
                            .value_or(out.max_tokens));

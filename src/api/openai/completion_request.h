@@ -12,16 +12,14 @@
 
 namespace nibble::api::openai {
 
-inline constexpr std::size_t kMaxPrompts = 128;  // in one request
-
 // Text, or token ids as they are.
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
 
 struct CompletionBody {
   CommonOptions options;
-  std::vector<Prompt> prompts;      // each becomes one choice, in this order
-  int max_tokens = 16;              // 0: nothing is generated
-  bool echo = false;                // the choice's text begins with the prompt's
+  std::vector<Prompt> prompts;  // each becomes options.n choices, in this order; kMaxChoices in all
+  int max_tokens = 16;          // 0: nothing is generated
+  bool echo = false;            // the choice's text begins with the prompt's
   bool add_special_tokens = false;  // put BOS in front of text prompts
 };
 

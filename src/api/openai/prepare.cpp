@@ -6,6 +6,7 @@
 #include "api/json_writer.h"
 #include "api/openai/chat_request.h"
 #include "api/openai/completion_request.h"
+#include "sample/sampler.h"
 
 namespace nibble::api::openai {
 namespace {
@@ -76,6 +77,16 @@ text::ChatRequest with_thinking(text::ChatRequest chat, const text::ThinkingSwit
   return chat;
 }
 
+// n requests of one prompt, which differ in their seed alone.
+void add_choices(Request request, int n, std::vector<Request>& requests) {
+  const std::uint64_t seed = request.sampling.seed;
+  const std::size_t first = requests.size();
+  requests.insert(requests.end(), static_cast<std::size_t>(n - 1), request);
+  requests.push_back(std::move(request));
+  for (int i = 0; i < n; ++i)
+    requests[first + static_cast<std::size_t>(i)].sampling.seed = sample::choice_seed(seed, i);
+}
+
 }  // namespace
 
 ChatPlan prepare_chat(std::string_view body, const ServedModel& model,
@@ -86,17 +97,19 @@ ChatPlan prepare_chat(std::string_view body, const ServedModel& model,
   check_logit_bias(read.options.sampling, model.engine->info().vocab_size);
   const text::ChatEncoder& encoder = encoder_of(model);
   const text::ChatRequest chat = with_thinking(std::move(read.chat), read.switches, encoder);
-  ChatPlan plan;
-  plan.request.prompt = value_or_throw(encoder.encode(chat));
+  Request request;
+  request.prompt = value_or_throw(encoder.encode(chat));
   const int context = model.engine->info().max_model_len;
-  const std::int64_t room = context - static_cast<std::int64_t>(plan.request.prompt.size());
+  const std::int64_t room = context - static_cast<std::int64_t>(request.prompt.size());
   // Without a limit the answer may fill the context; a full one leaves no room for any answer.
   if (room < 1 || read.max_tokens > room)
-    fail_context("messages", plan.request.prompt.size(), std::max(read.max_tokens, 1), context);
+    fail_context("messages", request.prompt.size(), std::max(read.max_tokens, 1), context);
+  request.sampling = read.options.sampling;
+  request.cache_salt = read.options.cache_salt;
+  request.sampling.max_tokens = read.max_tokens < 0 ? static_cast<int>(room) : read.max_tokens;
+  ChatPlan plan;
   plan.options = std::move(read.options);
-  plan.request.sampling = plan.options.sampling;
-  plan.request.cache_salt = plan.options.cache_salt;
-  plan.request.sampling.max_tokens = read.max_tokens < 0 ? static_cast<int>(room) : read.max_tokens;
+  add_choices(std::move(request), plan.options.n, plan.requests);
   plan.parsing.starts_in_reasoning = chat.thinking.mode == text::ThinkingMode::kThinking;
   plan.parsing.tools = chat.tools;
   plan.one_tool_call = read.one_tool_call;
@@ -129,7 +142,7 @@ CompletionPlan prepare_completion(std::string_view body, const ServedModel& mode
     request.cache_salt = plan.options.cache_salt;
     request.sampling.max_tokens = read.max_tokens;
     request.prompt_logprobs = read.echo && request.sampling.logprobs >= 0;
-    plan.requests.push_back(std::move(request));
+    add_choices(std::move(request), plan.options.n, plan.requests);
   }
   return plan;
 }

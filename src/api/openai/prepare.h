@@ -13,14 +13,14 @@ namespace nibble::api::openai {
 
 struct ChatPlan {
   CommonOptions options;
-  Request request;
+  std::vector<Request> requests;  // one a choice
   text::OutputParserOptions parsing;
   bool one_tool_call = false;
 };
 
 struct CompletionPlan {
   CommonOptions options;
-  std::vector<Request> requests;  // one a choice
+  std::vector<Request> requests;  // one a choice; options.n for each prompt
   bool echo = false;
 };
 

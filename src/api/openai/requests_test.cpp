@@ -58,6 +58,7 @@ TEST(ChatRequest, Defaults) {
   EXPECT_EQ(body.options.sampling.temperature, 0.6f);
   EXPECT_EQ(body.options.sampling.top_p, 0.9f);
   EXPECT_EQ(body.options.sampling.logprobs, -1);
+  EXPECT_EQ(body.options.n, 1);
   EXPECT_FALSE(body.options.stream);
   EXPECT_EQ(body.max_tokens, -1);
   ASSERT_EQ(body.chat.messages.size(), 1u);
@@ -67,7 +68,7 @@ TEST(ChatRequest, Defaults) {
 
 TEST(ChatRequest, EveryField) {
   const ChatBody body = read_chat(chat(
-      R"("temperature":0,"top_p":0.5,"seed":-7,"stop":["a","b"],"n":1,"max_completion_tokens":9,"logprobs":true,
+      R"("temperature":0,"top_p":0.5,"seed":-7,"stop":["a","b"],"n":3,"max_completion_tokens":9,"logprobs":true,
          "top_logprobs":20,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},
          "parallel_tool_calls":false,
          "tools":[{"type":"function","function":{"name":"f","parameters":{"z":1.0,"a":1e2}}}],"tool_choice":"auto",
@@ -79,6 +80,7 @@ TEST(ChatRequest, EveryField) {
   EXPECT_EQ(body.options.sampling.logprobs, 20);
   EXPECT_TRUE(body.options.stream && body.options.include_usage && body.one_tool_call);
   EXPECT_TRUE(body.options.usage_in_chunks);
+  EXPECT_EQ(body.options.n, 3);
   EXPECT_TRUE(body.options.sampling.ignore_eos && body.options.tokens_as_ids);
   ASSERT_EQ(body.chat.tools.size(), 1u);
   EXPECT_EQ(body.chat.tools[0].function_json, R"({"name":"f","parameters":{"z":1.0,"a":1e2}})");
@@ -168,6 +170,8 @@ TEST(ChatRequest, AcceptsWhatCannotChangeTheAnswer) {
       R"("frequency_penalty":null,"logit_bias":null,"response_format":null,"tools":null,"stop":null,"unknown_one":null)",
       R"("response_format":{"type":"text"},"modalities":["text"],"verbosity":"medium","prediction":{"type":"content"})",
       R"("tools":[],"tool_choice":"none","functions":[])",
+      R"("n":128,"best_of":128)",
+      R"("n":null,"best_of":null)",
       R"("max_tokens":5,"max_completion_tokens":5,"stream":false,"logprobs":false)",
       R"("temperature":2,"top_p":1,"stop":"x","seed":9223372036854775807)",
   };
@@ -176,9 +180,13 @@ TEST(ChatRequest, AcceptsWhatCannotChangeTheAnswer) {
 
 TEST(ChatRequest, RefusesByName) {
   const std::pair<const char*, const char*> kCases[] = {
-      {R"("n":2)", "n"},
+      {R"("n":0)", "n"},
+      {R"("n":129)", "n"},
+      {R"("n":1.5)", "n"},
       {R"("n":"1")", "n"},
       {R"("best_of":2)", "best_of"},
+      {R"("best_of":1,"n":2)", "best_of"},
+      {R"("best_of":3,"n":2)", "best_of"},
       {R"("frequency_penalty":2.1)", "frequency_penalty"},
       {R"("frequency_penalty":"0")", "frequency_penalty"},
       {R"("presence_penalty":-2.1)", "presence_penalty"},
@@ -340,6 +348,11 @@ TEST(CompletionRequest, RefusesByName) {
   std::string many = R"({"prompt":["a")";
   for (int i = 0; i < 128; ++i) many += ",\"a\"";
   EXPECT_EQ(refused(read_completion, many + "]}"), "prompt");
+  const auto choices = [](const char* n) {
+    return refused(read_completion, R"({"prompt":["a","b",[5]],"n":)" + std::string(n) + "}");
+  };
+  EXPECT_EQ(choices("42"), "");
+  EXPECT_EQ(choices("43"), "n");
 }
 
 }  // namespace

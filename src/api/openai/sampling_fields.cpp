@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <string>
 
 #include "api/errors.h"
 
@@ -15,8 +16,6 @@ namespace {
 
 // Each of these would change the answer; the values listed are the ones that would not.
 constexpr NeutralField kNeutral[] = {
-    {"n", "1"},
-    {"best_of", "1"},
     {"length_penalty", "1"},
     {"typical_p", "1"},
     {"min_tokens", "0"},
@@ -155,12 +154,22 @@ SamplingParams read_sampling(Fields& body, SamplingParams sampling) {
   return sampling;
 }
 
+int read_n(Fields& body) {
+  const auto n = static_cast<int>(body.integer("n", 1, kMaxChoices).value_or(1));
+  // The best n of n: all of them.
+  const std::string all = std::to_string(n);
+  const NeutralField best_of[] = {{"best_of", all}};
+  body.neutral(best_of);
+  return n;
+}
+
 }  // namespace
 
 CommonOptions read_common(Fields& body, const GenerationDefaults& defaults) {
   CommonOptions options;
   options.model = body.string("model").value_or("");
   options.sampling = read_sampling(body, defaults.sampling);
+  options.n = read_n(body);
   options.stop = read_stop(body);
   options.stream = body.boolean("stream").value_or(false);
   read_stream_options(body, options);

@@ -21,16 +21,18 @@ EngineStats ScriptedEngine::stats() const {
   return stats;
 }
 
-Result<std::monostate> ScriptedEngine::submit(Request request) {
+Result<std::monostate> ScriptedEngine::submit(std::vector<Request> requests) {
   const std::lock_guard lock(mutex_);
-  if (static_cast<int>(waiting_.size()) >= options_.max_waiting)
+  if (static_cast<int>(waiting_.size() + requests.size()) > options_.max_waiting)
     return Status{StatusCode::kResourceExhausted, "too many requests are waiting", ""};
-  seen_.push_back(request);
-  Sequence sequence;
-  sequence.tokens = options_.script(request);
-  sequence.usage.prompt_tokens = static_cast<int>(request.prompt.size());
-  sequence.request = std::move(request);
-  waiting_.push_back(std::move(sequence));
+  for (Request& request : requests) {
+    seen_.push_back(request);
+    Sequence sequence;
+    sequence.tokens = options_.script(request);
+    sequence.usage.prompt_tokens = static_cast<int>(request.prompt.size());
+    sequence.request = std::move(request);
+    waiting_.push_back(std::move(sequence));
+  }
   changed_.notify_all();
   return std::monostate{};
 }
