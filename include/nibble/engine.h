@@ -33,6 +33,7 @@ struct EngineOptions {
   bool draft = true;  // use the checkpoint's MTP or DSpark drafter where there is one
   // Drafted for each sequence and step; 0: as many as pay. At most 4 with MTP, a block with DSpark.
   int draft_tokens = 0;
+  bool graphs = true;  // on a GPU: a decode step's kernels as CUDA graphs; changes no answer
 };
 
 // One row of the start-up table: which kernel serves a kind of layer.

@@ -101,7 +101,7 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
   const ops::Numerics numerics = numerics_for(options, device, config);
   runner->threads_ =
       std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cpus());
-  runner->backend_ = make_backend(device, numerics, *runner->threads_);
+  runner->backend_ = make_backend(device, numerics, *runner->threads_, options.graphs);
 
   checkpoint::WeightBinder binder(files);
   report(0.05);

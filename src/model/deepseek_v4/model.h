@@ -23,6 +23,8 @@ struct Taps {
       routed;  // [n, k]
   // [starts, depth, V] of a DSpark draft, the Markov correction included.
   std::function<void(std::span<const float> logits)> proposed;
+
+  bool any() const { return streams || selected || routed || proposed; }
 };
 
 // Where a DSpark block begins: `next` is the token at position + 1, and everything up to `position` was observed.
@@ -94,6 +96,12 @@ class DeepseekV4 {
                            const Taps& taps = {});
 
  private:
+  // Calls ops with the batch, padded perhaps (ops::Backend::run_pass); as it is where somebody looks into the pass.
+  void run(const ops::PassKey& key, const ops::Batch& batch, const Taps& taps,
+           const ops::PassOps& ops);
+  void target_pass(const ops::Batch& batch, const kv::Cache& cache, const Taps& taps);
+  void mtp_pass(const ops::Batch& batch, const kv::Cache& cache, const tensor::View& target,
+                const Taps& taps);
   ResidualStreams residual(const tensor::View& streams, std::int64_t rows);
   void block(const BlockWeights& w, int layer, const ops::Batch& batch, const kv::LayerCache& cache,
              ResidualStreams& streams, const Taps& taps);
