@@ -119,6 +119,10 @@ class Engine {
   // the engine. Set once, before the first submit.
   virtual void on_events(std::function<void()> notify) = 0;
 
+  // Why the engine cannot go on, its device being lost; empty as long as it can. By then every request has had its last event
+  // (kError), and new ones are refused with kUnavailable: the process should end.
+  virtual std::string failure() const = 0;
+
   // Moves all queued events out, oldest first (may be empty).
   virtual std::vector<Event> take_events() = 0;
 };
