@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/argmax.h"
 #include "ops/attention.h"
 #include "ops/copy.h"
 #include "ops/embed.h"
@@ -108,6 +109,7 @@ class Backend {
   virtual void sparse_attention(const SparseAttentionArgs& args) = 0;
   virtual void route(const RouteArgs& args) = 0;
   virtual void routed_experts(const RoutedExpertsArgs& args) = 0;
+  virtual void argmax_rows(const ArgmaxRowsArgs& args) = 0;
 
  private:
   Numerics numerics_;

@@ -193,6 +193,12 @@ tensor::View DeepseekV4::gather(const tensor::View& streams, std::span<const std
   return out;
 }
 
+tensor::View DeepseekV4::best(const tensor::View& logits) {
+  const tensor::View ids = ws_.best.first(logits.shape[0]);
+  backend_.argmax_rows({logits, ids});
+  return ids;
+}
+
 void DeepseekV4::forward_mtp(const ops::Batch& batch, const kv::Cache& cache,
                              const tensor::View& target, const Taps& taps) {
   NIBBLE_CHECK(weights_.mtp.has_value(), "a model without an MTP block");

@@ -87,6 +87,10 @@ class DeepseekV4 {
   // Logits [m, V] from streams [m, hc, D] of the block. Valid as logits() are.
   tensor::View mtp_logits(const tensor::View& streams);
 
+  // The most likely token of each row of logits [m, V], m <= max_rows: I32 [m], ops::kNoBest where there is none. Valid until
+  // the next call of best().
+  tensor::View best(const tensor::View& logits);
+
   // The DSpark drafter (deepseek-v4.md 5.2). It sees the rows of the last forward(), whose batch this is (ids are not looked at), then
   // proposes `depth` tokens, up to the config's block size, after each start; starts have different slots, and their
   // blocks fit max_rows together. A draft's own rows

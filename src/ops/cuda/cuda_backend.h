@@ -61,6 +61,7 @@ class CudaBackend : public Backend {
   void sparse_attention(const SparseAttentionArgs& args) override;
   void route(const RouteArgs& args) override;
   void routed_experts(const RoutedExpertsArgs& args) override;
+  void argmax_rows(const ArgmaxRowsArgs& args) override;
 
   std::int64_t device_bytes() const { return arena_.bytes(); }
   const StepGraphs& graphs() const { return graphs_; }

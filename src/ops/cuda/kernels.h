@@ -200,6 +200,12 @@ struct StagedRange {
 void launch_copy_ranges(const StagedRange* ranges, std::int64_t count, std::byte* staging,
                         bool to_staging, cudaStream_t stream);
 
+// --- argmax.cu ---
+
+// x [n, width], best [n]
+void launch_argmax_rows(const float* x, std::int64_t n, std::int64_t width, std::int32_t* best,
+                        cudaStream_t stream);
+
 // --- moe.cu ---
 
 struct Route {
