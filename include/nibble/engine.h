@@ -34,6 +34,7 @@ struct EngineOptions {
   bool draft = true;  // use the checkpoint's MTP or DSpark drafter where there is one
   // Drafted for each sequence and step; 0: as many as pay. At most 4 with MTP, a block with DSpark.
   int draft_tokens = 0;
+  bool graphs = true;  // on a GPU: a decode step's kernels as CUDA graphs; changes no answer
 };
 
 // One row of the start-up table: which kernel serves a kind of layer.
@@ -120,6 +121,10 @@ class Engine {
   // Called on the scheduler thread after new events were queued; must not block and must not call
   // the engine. Set once, before the first submit.
   virtual void on_events(std::function<void()> notify) = 0;
+
+  // Why the engine cannot go on, its device being lost; empty as long as it can. By then every request has had its last event
+  // (kError), and new ones are refused with kUnavailable: the process should end.
+  virtual std::string failure() const = 0;
 
   // Moves all queued events out, oldest first (may be empty).
   virtual std::vector<Event> take_events() = 0;

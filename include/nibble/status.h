@@ -33,6 +33,13 @@ class CheckpointError : public Error {
       : Error(ExitCode::kRefusedCheckpoint, message) {}
 };
 
+// The device that computes has failed for good: whatever this process asks of it from now on fails too. Open requests are told,
+// then the process ends.
+class DeviceLost : public Error {
+ public:
+  explicit DeviceLost(const std::string& message) : Error(ExitCode::kFailed, message) {}
+};
+
 enum class StatusCode {
   kInvalidArgument,    // the request itself is wrong: HTTP 400
   kNotFound,           // no such model: HTTP 404

@@ -85,6 +85,7 @@ struct Server::State {
   void tick_later();
   void tick();
   void stop_asked();
+  void begin_stop(Clock::duration patience);
   void check_drained();
   void cut_off();
   void end();
@@ -106,8 +107,8 @@ struct Server::State {
 
   std::atomic<bool> cancel_load{false};
   std::atomic<bool> loader_done{false};
-  std::exception_ptr load_failure;  // io thread
-  std::jthread loader;              // last: joins first
+  std::exception_ptr failure;  // of the loader or the engine; io thread
+  std::jthread loader;         // last: joins first
 };
 
 Server::Server(ServerOptions options) : state_(std::make_unique<State>(std::move(options))) {
@@ -147,7 +148,7 @@ void Server::run(LoadModel load, ServerEvents events) {
   state.acceptor.close(ignored);
   for (const auto& [key, connection] : state.connections) connection->close();
   state.join_loader();
-  if (state.load_failure) std::rethrow_exception(state.load_failure);
+  if (state.failure) std::rethrow_exception(state.failure);
 }
 
 void Server::State::loading_thread(const LoadModel& load) {
@@ -163,8 +164,8 @@ void Server::State::loading_thread(const LoadModel& load) {
     });
   } catch (const LoadCancelled&) {
   } catch (...) {
-    asio::post(io, [this, failure = std::current_exception()] {
-      load_failure = failure;
+    asio::post(io, [this, thrown = std::current_exception()] {
+      failure = thrown;
       end();
     });
   }
@@ -237,6 +238,10 @@ void Server::State::tick() {
   const Clock::time_point now = Clock::now();
   service.tick(now);
   for (const auto& [key, connection] : connections) connection->tick(now);
+  if (const std::string lost = service.failure(); !lost.empty() && !failure) {
+    failure = std::make_exception_ptr(DeviceLost(lost));
+    if (!stopping) begin_stop(kFarewell);
+  }
   if (!stopping) return;
   check_drained();
   if (now < stop_deadline) return;
@@ -249,14 +254,18 @@ void Server::State::stop_asked() {
     end();
     return;
   }
-  stopping = true;
-  cancel_load = true;
-  stop_deadline = Clock::now() + options.drain_timeout;
-  service.drain();
+  begin_stop(options.drain_timeout);
   spdlog::info("stopping: {} requests are running, they have {} s", service.active(),
                std::chrono::duration_cast<std::chrono::seconds>(options.drain_timeout).count());
-  for (const auto& [key, connection] : connections) connection->drain();
   check_drained();
+}
+
+void Server::State::begin_stop(Clock::duration patience) {
+  stopping = true;
+  cancel_load = true;
+  stop_deadline = Clock::now() + patience;
+  service.drain();
+  for (const auto& [key, connection] : connections) connection->drain();
 }
 
 void Server::State::check_drained() {

@@ -59,7 +59,8 @@ class Server {
   std::string url() const;  // "http://127.0.0.1:8000"
 
   // Answers from now on and loads the model beside that. Returns after stop(), SIGTERM or SIGINT: at once without requests,
-  // else when they have finished or drain_timeout is over; a second signal cuts them off. Rethrows what `load` threw.
+  // else when they have finished or drain_timeout is over; a second signal cuts them off. Rethrows what `load` threw; throws DeviceLost
+  // when the engine has failed, after its requests were told so.
   void run(LoadModel load, ServerEvents events);
 
   // As a signal does. Any thread.

@@ -599,6 +599,46 @@ TEST(Server, AFailedStepIs500ForThatRequestAlone) {
   EXPECT_EQ(client.post(kChat, kAsk).status, 200);
 }
 
+TEST(Server, ALostDeviceIsToldToEveryStreamAndEndsTheRun) {
+  TestServerOptions options = endless();
+  options.server.port = 0;
+  options.server.service.model_name = "tiny";
+  options.engine.info = test_model_info();
+  options.engine.info.max_model_len = options.context;
+  Server server(options.server);
+  std::atomic<ScriptedEngine*> engine{nullptr};
+  std::string end;
+  std::thread running([&] {
+    try {
+      server.run(
+          [&](const LoadProgress&) {
+            auto scripted = std::make_unique<ScriptedEngine>(options.engine);
+            engine = scripted.get();
+            return make_model(std::move(scripted));
+          },
+          {});
+    } catch (const Error& error) {
+      end = error.what();
+      EXPECT_EQ(error.exit_code(), ExitCode::kFailed);
+    }
+  });
+  RawClient idle(server.port());
+  EXPECT_TRUE(eventually([&] { return idle.get("/health").status == 200; }));
+  RawClient stream(server.port()), plain(server.port());
+  stream.send(post_text(kChat, kAskStream));
+  plain.send(post_text(kChat, kAsk));
+  EXPECT_TRUE(eventually([&] { return engine.load()->requests().size() == 2; }));
+  engine.load()->lose_device("the GPU is lost: a test");
+  const std::vector<std::string> events = sse_events(stream.read_response().body);
+  ASSERT_GE(events.size(), 2u);
+  EXPECT_EQ(at(events[events.size() - 2], "error.message"), "the GPU is lost: a test");
+  EXPECT_EQ(events.back(), "[DONE]");
+  EXPECT_EQ(plain.read_response().status, 500);
+  running.join();
+  EXPECT_EQ(end, "the GPU is lost: a test");
+  EXPECT_TRUE(idle.closed_within(kSoon));
+}
+
 TEST(Server, AStalledEngineIsNotAlive) {
   TestServerOptions options = endless();
   options.server.service.stall_limit = milliseconds(50);

@@ -49,6 +49,9 @@ class Service {
   // To be called about once a second: watches over the engine's progress.
   void tick(Clock::time_point now);
 
+  // Engine::failure(), empty without an engine.
+  std::string failure() const { return model_ ? model_->engine->failure() : ""; }
+
   // Requests being prepared or generated.
   std::size_t active() const { return preparing_ + (client_ ? client_->active() : 0); }
 

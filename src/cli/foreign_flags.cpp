@@ -22,7 +22,6 @@ constexpr ForeignFlag kForeign[] = {
     {"--dtype", true, "formats are read from the tensors; see --activations and --kv-dtype"},
     {"--quantization,-q", true, "formats are read from the tensors"},
     {"--kv-cache-dtype", true, "say --kv-dtype"},
-    {"--enforce-eager", false, "there are no graphs on a CPU"},
     {"--disable-log-requests", false, "requests are not logged"},
     {"--enable-prefix-caching", false, "the prefix cache is always on; see --prefix-cache-mib"},
     {"--no-enable-prefix-caching,--disable-radix-cache", false, "say --prefix-cache-mib 0"},

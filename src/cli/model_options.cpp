@@ -52,6 +52,9 @@ void add_model_options(CLI::App& command, ModelOptions& model, std::string& log_
                   "tokens drafted for each answer and step (default: as many as pay; at most "
                   "4 with an MTP block, the block size with DSpark)")
       ->check(CLI::Range(1, 7));
+  command.add_flag_callback(
+      "--enforce-eager,--disable-cuda-graph", [&engine] { engine.graphs = false; },
+      "on a GPU: launch a step's kernels one by one instead of as a CUDA graph (same answers)");
   command.add_option("--threads", engine.threads, "CPU threads (default: one a core)")
       ->check(CLI::Range(1, 1024));
   command

@@ -53,13 +53,13 @@ ops::Numerics numerics_for(const EngineOptions& options, DeviceKind device,
 }
 
 std::unique_ptr<ops::Backend> make_backend(DeviceKind device, ops::Numerics numerics,
-                                           ThreadPool& threads) {
+                                           ThreadPool& threads, [[maybe_unused]] bool graphs) {
   switch (device) {
     case DeviceKind::kRef:
       return std::make_unique<ops::ref::RefBackend>(numerics);
     case DeviceKind::kCuda:
 #ifdef NIBBLE_CUDA
-      return std::make_unique<ops::cuda::CudaBackend>(numerics);
+      return std::make_unique<ops::cuda::CudaBackend>(numerics, 0, graphs);
 #else
       throw Error(ExitCode::kUsage,
                   "--device cuda: this binary was built without CUDA (preset `cuda`)");

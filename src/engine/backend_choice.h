@@ -19,7 +19,8 @@ ops::Numerics numerics_for(const EngineOptions& options, DeviceKind device,
                            const model::ModelConfig& config);
 
 // `threads` must outlive the backend. Throws Error: the binary was built without CUDA, no GPU, an old driver.
+// graphs: EngineOptions::graphs.
 std::unique_ptr<ops::Backend> make_backend(DeviceKind device, ops::Numerics numerics,
-                                           ThreadPool& threads);
+                                           ThreadPool& threads, bool graphs);
 
 }  // namespace nibble::engine

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
+#include <optional>
+#include <utility>
 
 #include "base/sha256.h"
 #include "checkpoint/weight_binder.h"
@@ -101,7 +104,7 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
   const ops::Numerics numerics = numerics_for(options, device, config);
   runner->threads_ =
       std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cpus());
-  runner->backend_ = make_backend(device, numerics, *runner->threads_);
+  runner->backend_ = make_backend(device, numerics, *runner->threads_, options.graphs);
 
   checkpoint::WeightBinder binder(files);
   report(0.05);
@@ -172,13 +175,38 @@ std::span<const float> ModelRunner::logits(std::int64_t begin, std::int64_t coun
 }
 
 std::vector<Result<GeneratedToken>> ModelRunner::draw(std::span<const DrawRow> rows) {
+  // Rows that the host draws from come first; of the others it wants ids only.
+  std::vector<std::size_t> order(rows.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto greedy = std::ranges::stable_partition(
+      order, [&](std::size_t i) { return !sample::is_argmax(rows[i].draw); });
+  const auto drawn = std::ssize(rows) - std::ssize(greedy);
   std::vector<std::int32_t> indices;
-  for (const DrawRow& row : rows) indices.push_back(row.row);
-  const std::span<const float> all = to_host(model_->logits(indices));
+  for (const std::size_t i : order) indices.push_back(rows[i].row);
+  const tensor::View logits = model_->logits(indices);
+  const auto draw_from = [&](std::int64_t at, std::span<const float> row) {
+    return sample::draw(row, rows[order[static_cast<std::size_t>(at)]].draw);
+  };
+  std::vector<Result<GeneratedToken>> out(rows.size(), GeneratedToken{});
+  const auto put = [&](std::int64_t at, Result<GeneratedToken> token) {
+    out[order[static_cast<std::size_t>(at)]] = std::move(token);
+  };
+  if (!greedy.empty()) {
+    const std::vector<TokenId> ids = best(logits.rows(drawn, std::ssize(greedy)));
+    for (std::int64_t i = 0; i < std::ssize(ids); ++i) {
+      const TokenId id = ids[static_cast<std::size_t>(i)];
+      // The sampler says what is wrong with a row that has no best.
+      if (id == ops::kNoBest)
+        put(drawn + i, draw_from(drawn + i, to_host(logits.rows(drawn + i, 1))));
+      else
+        put(drawn + i, GeneratedToken{id, std::nullopt, {}});
+    }
+  }
+  if (drawn == 0) return out;
+  const std::span<const float> all = to_host(logits.first(drawn));
   const auto vocab = static_cast<std::size_t>(info_.vocab_size);
-  std::vector<Result<GeneratedToken>> out;
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    out.push_back(sample::draw(all.subspan(i * vocab, vocab), rows[i].draw));
+  for (std::int64_t i = 0; i < drawn; ++i)
+    put(i, draw_from(i, all.subspan(static_cast<std::size_t>(i) * vocab, vocab)));
   return out;
 }
 
@@ -218,7 +246,9 @@ std::vector<TokenId> ModelRunner::draft(const ops::Batch& batch, std::span<const
   }
   tensor::View streams = model_->mtp_streams(indices);
   for (std::size_t step = 0;; ++step) {
-    const std::vector<TokenId> tokens = best(model_->mtp_logits(streams));
+    std::vector<TokenId> tokens = best(model_->mtp_logits(streams));
+    // Any token may be proposed where the drafter has none.
+    std::ranges::replace(tokens, ops::kNoBest, 0);
     for (std::size_t i = 0; i < count; ++i) proposed[i * each + step] = tokens[i];
     if (step + 1 == each) return proposed;
     for (ops::Segment& segment : segments) ++segment.position;
@@ -241,11 +271,8 @@ std::vector<TokenId> ModelRunner::draft_block(const ops::Batch& batch,
 }
 
 std::vector<TokenId> ModelRunner::best(const tensor::View& logits) {
-  const std::span<const float> all = to_host(logits);
-  const auto vocab = static_cast<std::ptrdiff_t>(info_.vocab_size);
-  std::vector<TokenId> out;
-  for (auto row = all.begin(); row != all.end(); row += vocab)
-    out.push_back(static_cast<TokenId>(std::max_element(row, row + vocab) - row));
+  std::vector<TokenId> out(static_cast<std::size_t>(logits.shape[0]));
+  backend_->download(model_->best(logits), std::as_writable_bytes(std::span(out)));
   return out;
 }
 

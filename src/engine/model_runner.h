@@ -48,7 +48,7 @@ class ModelRunner : public StepModel {
   std::span<const float> to_host(const tensor::View& logits);
   std::vector<TokenId> draft_block(const ops::Batch& batch, std::span<const DraftRow> rows,
                                    int depth);
-  // The most likely token of each row.
+  // The most likely token of each row, ops::kNoBest where there is none; only ids cross to the host.
   std::vector<TokenId> best(const tensor::View& logits);
 
   ModelInfo info_;

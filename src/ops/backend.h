@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "ops/argmax.h"
 #include "ops/attention.h"
 #include "ops/copy.h"
 #include "ops/embed.h"
@@ -41,6 +43,17 @@ struct KernelInfo {
   std::string unit;  // "tensor core", "vector" or "scalar"
 };
 
+// A pass of a model: with equal keys, batches of the same shape take the same ops on the same memory.
+struct PassKey {
+  const void* model = nullptr;
+  const void* cache = nullptr;  // its first row
+  const void* input = nullptr;  // what the pass reads besides its batch; null: nothing
+  std::int64_t max_rows = 0;    // that the memory of the pass has room for
+
+  bool operator==(const PassKey&) const = default;
+};
+using PassOps = std::function<void(const Batch& batch)>;
+
 class Backend {
  public:
   explicit Backend(Numerics numerics) : numerics_(numerics) {}
@@ -69,6 +82,15 @@ class Backend {
   // lives until the next call.
   virtual void begin_step(const Batch& batch) = 0;
 
+  // Begins a step with the batch and calls `ops`, which runs a pass on the batch that it is given. That may be one with padding
+  // rows behind the batch's own, up to key.max_rows in all: they touch no expert, page, ring or key, and what they leave in
+  // activations is nobody's. And where the backend has what a pass of this key and shape launches from before, it repeats that
+  // and does not call `ops`, so `ops` may decide nothing by the values of its batch and look at no results.
+  virtual void run_pass(const PassKey& /*key*/, const Batch& batch, const PassOps& ops) {
+    begin_step(batch);
+    ops(batch);
+  }
+
   virtual void embed(const EmbedArgs& args) = 0;
   virtual void gather_rows(const GatherRowsArgs& args) = 0;
   virtual void rms_norm(const RmsNormArgs& args) = 0;
@@ -87,6 +109,7 @@ class Backend {
   virtual void sparse_attention(const SparseAttentionArgs& args) = 0;
   virtual void route(const RouteArgs& args) = 0;
   virtual void routed_experts(const RoutedExpertsArgs& args) = 0;
+  virtual void argmax_rows(const ArgmaxRowsArgs& args) = 0;
 
  private:
   Numerics numerics_;

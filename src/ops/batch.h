@@ -23,7 +23,11 @@ struct Segment {
 
 inline constexpr int kPageTokens = 256;  // a multiple of every compression ratio
 
-// Borrowed for the length of one step. Segments cover the rows in order, without gaps.
+// The id of a padding row: see Backend::run_pass.
+inline constexpr TokenId kPaddingId = -1;
+
+// Borrowed for the length of one step. Segments cover the rows in order, without gaps, up to padding rows, which belong to no
+// segment.
 struct Batch {
   std::span<const TokenId> ids;  // [rows]
   std::span<const Segment> segments;

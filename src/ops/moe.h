@@ -17,7 +17,7 @@ struct RouteArgs {
   Matrix gate;                   // [E, D]
   tensor::View bias;             // [E] F32; empty: hash routing
   tensor::View hash_table;       // I32 [vocab, k]; empty: score routing
-  std::span<const TokenId> ids;  // [n], read by hash routing only
+  std::span<const TokenId> ids;  // [n]; may be empty without hash routing
   float scaling = 1.0f;
   tensor::View experts;  // out I32 [n, k]
   tensor::View weights;  // out F32 [n, k]

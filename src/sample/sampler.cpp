@@ -93,6 +93,10 @@ Result<GeneratedToken> draw(std::span<const float> logits, const Draw& draw) {
   return out;
 }
 
+bool is_argmax(const Draw& draw) {
+  return draw.params->temperature == 0.0f && draw.params->logprobs < 0 && !adjusts(draw);
+}
+
 Logprobs logprobs(std::span<const float> logits, TokenId chosen, int count) {
   NIBBLE_CHECK(chosen >= 0 && static_cast<std::size_t>(chosen) < logits.size(), "token {} of {}",
                chosen, logits.size());

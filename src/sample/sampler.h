@@ -59,6 +59,10 @@ std::uint64_t choice_seed(std::uint64_t seed, int index);
 // Scratch is a thread's own, about twice the row, and kept.
 Result<GeneratedToken> draw(std::span<const float> logits, const Draw& draw);
 
+// Whether draw() of a row that is not broken is the lowest id of the largest logit and nothing else, so that whoever knows that
+// id needs no logits.
+bool is_argmax(const Draw& draw);
+
 // Natural log-probabilities of softmax(logits): the chosen token's, and the `count` most likely,
 // best first (ties to the lower id). Sums in double, in an order fixed by the size of the vocabulary. A logit of -inf
 // is not among the most likely.

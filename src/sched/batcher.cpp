@@ -30,6 +30,12 @@ Event last_event(const Sequence& s, FinishReason reason) {
   return event;
 }
 
+Event failed_event(const Sequence& s, Status error) {
+  Event event = last_event(s, FinishReason::kError);
+  event.error = std::move(error);
+  return event;
+}
+
 }  // namespace
 
 Batcher::Batcher(engine::StepModel& model, const EngineOptions& options, Clock clock)
@@ -61,6 +67,14 @@ void Batcher::cancel(RequestId id, std::vector<Event>& events) {
 void Batcher::cancel_all(std::vector<Event>& events) {
   while (!running_.empty()) cancel(running_.front()->request.id, events);
   while (!waiting_.empty()) cancel(waiting_.front()->request.id, events);
+}
+
+void Batcher::fail_all(const Status& error, std::vector<Event>& events) {
+  const auto fail = [&](const SequencePtr& s) { events.push_back(failed_event(*s, error)); };
+  std::ranges::for_each(running_, fail);
+  std::ranges::for_each(waiting_, fail);
+  running_.clear();
+  waiting_.clear();
 }
 
 std::size_t Batcher::index_of(const Sequence& s) const {
@@ -108,12 +122,12 @@ void Batcher::admit(std::vector<Event>& events) {
     Sequence& s = *waiting_.front();
     try {
       if (!start(s)) return;
+    } catch (const DeviceLost&) {
+      throw;
     } catch (const std::exception& error) {
       spdlog::error("a request could not start: {}", error.what());
       cache_.release(s);
-      Event event = last_event(s, FinishReason::kError);
-      event.error = {StatusCode::kInternal, error.what(), ""};
-      events.push_back(std::move(event));
+      events.push_back(failed_event(s, {StatusCode::kInternal, error.what(), ""}));
       waiting_.pop_front();
       continue;
     }
@@ -204,6 +218,8 @@ std::vector<PartResult> Batcher::run(std::span<const Part> parts, int drafts) {
   // A step that fails fails whoever is in it; the next ones start from sequences of their own.
   try {
     return stepper_.run(parts, drafts);
+  } catch (const DeviceLost&) {
+    throw;
   } catch (const std::exception& error) {
     spdlog::error("a step of {} requests failed: {}", parts.size(), error.what());
     std::vector<PartResult> results(parts.size());
@@ -227,6 +243,8 @@ void Batcher::keep_snapshots(Sequence& s, int before, const PartResult& result) 
     if (before < s.prompt_len() && s.device_len == s.prompt_len())
       cache_.keep(s, s.prompt_len() - 1);
     if (result.finished) cache_.keep(s, s.device_len);
+  } catch (const DeviceLost& error) {
+    lost_ = error.what();  // once the step's events are out
   } catch (const std::exception& error) {
     spdlog::warn("a prefix of {} tokens was not kept: {}", s.device_len, error.what());
   }
@@ -287,6 +305,7 @@ void Batcher::step(std::vector<Event>& events) {
   }
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (results[i].finished) stop(index_of(*parts[i].sequence));
+  if (!lost_.empty()) throw DeviceLost(lost_);
   const std::int64_t spent = clock_() - start;
   ++stats_.steps;
   stats_.step_seconds += static_cast<double>(spent) * 1e-9;

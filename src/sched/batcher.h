@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/step_model.h"
@@ -21,7 +22,8 @@ namespace nibble::sched {
 // first; then the sequence that came last goes back to the queue and later recomputes its tokens, which gives the same ones. The
 // third time a sequence starts it gets all pages it can ever need and stays.
 //
-// Thread: one. What the model throws in a step ends the requests of that step with kError; the others go on.
+// Thread: one. What the model throws in a step ends the requests of that step with kError; the others go on. DeviceLost alone
+// passes through, from every call that may use the model; then only fail_all() is left to call.
 class Batcher {
  public:
   using Clock = std::function<std::int64_t()>;  // nanoseconds
@@ -34,6 +36,8 @@ class Batcher {
   // Unknown ids are ignored. The last event of a known one goes to `events`.
   void cancel(RequestId id, std::vector<Event>& events);
   void cancel_all(std::vector<Event>& events);
+  // Ends whatever runs or waits with kError, without touching the model.
+  void fail_all(const Status& error, std::vector<Event>& events);
   void reset_prefix_cache() { cache_.reset(); }
 
   bool idle() const { return waiting_.empty() && running_.empty(); }
@@ -72,6 +76,8 @@ class Batcher {
   std::vector<SequencePtr> running_;  // in the order of arrival
   std::vector<int> free_slots_;
   std::uint64_t arrivals_ = 0;
+  std::string
+      lost_;  // why the device was, in a call whose failure nobody needed to hear of at once
   EngineStats stats_;
 };
 

@@ -382,6 +382,40 @@ TEST(Batcher, AnythingMayFailOnce) {
   }
 }
 
+// A device that is gone ends everybody, each once, whatever it was lost in.
+TEST(Batcher, ALostDeviceEndsEveryone) {
+  for (int call = 1; call < 60; ++call) {
+    SCOPED_TRACE("call " + std::to_string(call));
+    WitnessSpec spec;
+    spec.slots = 3;
+    WitnessModel model(spec);
+    model.fail_for_good = true;
+    model.fail_after = call;
+    Batcher batcher(model, Simulation::default_options(), [&] { return model.now_ns; });
+    for (RequestId id = 1; id <= 6; ++id)
+      batcher.add(request(id, 20 + 100 * static_cast<int>(id % 3), 12));
+    std::vector<Event> events;
+    bool lost = false;
+    while (!lost && !batcher.idle()) {
+      try {
+        batcher.step(events);
+      } catch (const DeviceLost&) {
+        lost = true;
+      }
+    }
+    ASSERT_TRUE(lost);
+    batcher.fail_all({StatusCode::kInternal, "lost", ""}, events);
+    EXPECT_TRUE(batcher.idle());
+    std::map<RequestId, int> ends;
+    for (const Event& event : events) {
+      EXPECT_EQ(ends[event.request], 0) << "an event after the last of request " << event.request;
+      ends[event.request] += event.finished.has_value();
+    }
+    EXPECT_EQ(ends.size(), 6u);
+    for (const auto& [id, count] : ends) EXPECT_EQ(count, 1) << "request " << id;
+  }
+}
+
 TEST(Batcher, CancelledAtAnyStep) {
   for (int steps = 0; steps < 30; ++steps) {
     for (RequestId id = 1; id <= 4; ++id) {

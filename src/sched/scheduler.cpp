@@ -119,12 +119,18 @@ std::vector<Event> Scheduler::take_events() {
   return std::exchange(events_, {});
 }
 
-void Scheduler::publish(std::vector<Event> events) {
+std::string Scheduler::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Scheduler::publish(std::vector<Event> events, const std::string& failure) {
   std::function<void()> call;
   {
     const std::lock_guard lock(mutex_);
     stats_ = batcher_.stats();
-    if (events.empty()) return;
+    failure_ = failure;
+    if (events.empty() && failure.empty()) return;
     if (events_.empty())
       events_ = std::move(events);
     else
@@ -142,26 +148,38 @@ Scheduler::Inbox Scheduler::take_inbox(const std::stop_token& stop) {
   return std::exchange(inbox_, {});
 }
 
-void Scheduler::run(const std::stop_token& stop) {
+void Scheduler::steps(const std::stop_token& stop, std::vector<Event>& events) {
   while (!stop.stop_requested()) {
     Inbox inbox = take_inbox(stop);
-    std::vector<Event> events;
     for (Request& request : inbox.requests) batcher_.add(std::move(request));
     for (const RequestId id : inbox.cancelled) batcher_.cancel(id, events);
     if (inbox.reset) batcher_.reset_prefix_cache();
     batcher_.step(events);
-    publish(std::move(events));
+    publish(std::exchange(events, {}));
   }
-  // Whoever still runs or waits is told so.
+}
+
+// Whoever still runs or waits in the end is told so.
+void Scheduler::run(const std::stop_token& stop) {
   std::vector<Event> events;
+  std::string lost;
+  try {
+    steps(stop, events);
+  } catch (const DeviceLost& error) {
+    lost = error.what();
+  }
   Inbox inbox;
   {
     const std::lock_guard lock(mutex_);
     inbox = std::exchange(inbox_, {});
+    stopping_ = true;
   }
   for (Request& request : inbox.requests) batcher_.add(std::move(request));
-  batcher_.cancel_all(events);
-  publish(std::move(events));
+  if (lost.empty())
+    batcher_.cancel_all(events);
+  else
+    batcher_.fail_all({StatusCode::kInternal, lost, ""}, events);
+  publish(std::move(events), lost);
 }
 
 }  // namespace nibble::sched

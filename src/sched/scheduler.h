@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -27,6 +28,7 @@ class Scheduler : public Engine {
   void cancel(RequestId id) override;
   void reset_prefix_cache() override;
   void on_events(std::function<void()> notify) override;
+  std::string failure() const override;
   std::vector<Event> take_events() override;
 
  private:
@@ -41,10 +43,12 @@ class Scheduler : public Engine {
 
   Status check(const Request& request) const;
   void run(const std::stop_token& stop);
+  // Steps until it is asked to stop. Throws DeviceLost; `events` then holds what is not published yet.
+  void steps(const std::stop_token& stop, std::vector<Event>& events);
   // Blocks while there is nothing to do.
   Inbox take_inbox(const std::stop_token& stop);
-  // Hands events over and says so.
-  void publish(std::vector<Event> events);
+  // Hands events over, with them why they are the last ones ("": they are not), and says so.
+  void publish(std::vector<Event> events, const std::string& failure = "");
 
   std::unique_ptr<engine::StepModel> model_;
   EngineOptions options_;
@@ -57,6 +61,7 @@ class Scheduler : public Engine {
   std::function<void()> notify_;
   EngineStats stats_;  // as of the last step
   bool stopping_ = false;
+  std::string failure_;
 
   std::jthread thread_;  // last: starts when everything above exists
 };

@@ -270,19 +270,29 @@ TEST_P(StepModelTest, DrawsAndScoresTheRowsAskedFor) {
   }();
   const auto vocab = static_cast<std::size_t>(runner_->info().vocab_size);
   const auto row = [&](std::size_t i) { return std::span(logits).subspan(i * vocab, vocab); };
-  SamplingParams warm, greedy;
+  // Of greedy rows without log-probabilities only ids come to the host; wherever they stand, everybody gets what the sampler
+  // gives on the host.
+  SamplingParams warm, told, greedy, biased;
   warm.seed = 7;
-  greedy.temperature = 0.0f;
-  greedy.logprobs = 2;
-  const engine::DrawRow wanted[] = {{19, {&warm, 20}}, {3, {&greedy, 4}}, {19, {&warm, 21}}};
-  const auto drawn = runner_->draw(wanted);
-  ASSERT_EQ(drawn.size(), 3u);
-  for (std::size_t i = 0; i < 3; ++i) {
-    const auto expected =
-        sample::draw(row(static_cast<std::size_t>(wanted[i].row)), wanted[i].draw);
-    EXPECT_EQ(drawn[i]->token, expected->token);
-    EXPECT_EQ(drawn[i]->logprob, expected->logprob);
-    EXPECT_EQ(drawn[i]->top.size(), expected->top.size());
+  told.temperature = greedy.temperature = biased.temperature = 0.0f;
+  told.logprobs = 2;
+  biased.logit_bias = {{5, 100.0f}};
+  for (int round = 0; round < 20; ++round) {
+    std::vector<engine::DrawRow> wanted;
+    const int count = integer(1, 12), kinds = round == 0 ? 0 : 3;
+    for (int i = 0; i < count; ++i) {
+      const SamplingParams* const params[] = {&greedy, &warm, &told, &biased};
+      wanted.push_back({integer(0, 19), {params[integer(0, kinds)], 20u + i}});
+    }
+    const auto drawn = runner_->draw(wanted);
+    ASSERT_EQ(drawn.size(), wanted.size());
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const auto expected =
+          sample::draw(row(static_cast<std::size_t>(wanted[i].row)), wanted[i].draw);
+      EXPECT_EQ(drawn[i]->token, expected->token);
+      EXPECT_EQ(drawn[i]->logprob, expected->logprob);
+      EXPECT_EQ(drawn[i]->top.size(), expected->top.size());
+    }
   }
 
   const Ids scored{5, 0, 9};

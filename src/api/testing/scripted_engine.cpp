@@ -23,6 +23,7 @@ EngineStats ScriptedEngine::stats() const {
 
 Result<std::monostate> ScriptedEngine::submit(std::vector<Request> requests) {
   const std::lock_guard lock(mutex_);
+  if (!lost_.empty()) return Status{StatusCode::kUnavailable, "the device is lost", ""};
   if (static_cast<int>(waiting_.size() + requests.size()) > options_.max_waiting)
     return Status{StatusCode::kResourceExhausted, "too many requests are waiting", ""};
   for (Request& request : requests) {
@@ -75,6 +76,29 @@ void ScriptedEngine::allow_steps(int count) {
 void ScriptedEngine::fail_next(Status error) {
   const std::lock_guard lock(mutex_);
   failure_ = std::move(error);
+}
+
+void ScriptedEngine::lose_device(const std::string& why) {
+  std::function<void()> notify;
+  {
+    const std::lock_guard lock(mutex_);
+    lost_ = why;
+    for (auto* list : {&running_, &waiting_})
+      for (const Sequence& sequence : std::exchange(*list, {})) {
+        Event event;
+        event.request = sequence.request.id;
+        event.finished = FinishReason::kError;
+        event.error = {StatusCode::kInternal, why, ""};
+        events_.push_back(std::move(event));
+      }
+    notify = notify_;
+  }
+  if (notify) notify();
+}
+
+std::string ScriptedEngine::failure() const {
+  const std::lock_guard lock(mutex_);
+  return lost_;
 }
 
 std::vector<Request> ScriptedEngine::requests() const {

@@ -36,13 +36,16 @@ class ScriptedEngine final : public Engine {
   void cancel(RequestId id) override;
   void reset_prefix_cache() override;
   void on_events(std::function<void()> notify) override;
+  std::string failure() const override;
   std::vector<Event> take_events() override;
 
   // --- for tests, from any thread ---
   void pause();  // no step begins until resume()
   void resume();
-  void allow_steps(int count);            // while paused: lets so many steps through
-  void fail_next(Status error);           // the next request that starts ends with kError
+  void allow_steps(int count);   // while paused: lets so many steps through
+  void fail_next(Status error);  // the next request that starts ends with kError
+  void lose_device(
+      const std::string& why);            // every request ends with kError, none is taken any more
   std::vector<Request> requests() const;  // all accepted so far
   int cancelled() const;
   int cache_resets() const;
@@ -72,6 +75,7 @@ class ScriptedEngine final : public Engine {
   std::vector<Request> seen_;
   std::function<void()> notify_;
   std::optional<Status> failure_;
+  std::string lost_;
   EngineStats stats_;
   int cancelled_ = 0;
   int cache_resets_ = 0;

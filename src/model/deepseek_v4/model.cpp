@@ -1,6 +1,7 @@
 #include "model/deepseek_v4/model.h"
 
 #include <cmath>
+#include <functional>
 
 #include "model/rope_table.h"
 
@@ -32,8 +33,20 @@ ResidualStreams DeepseekV4::residual(const tensor::View& streams, std::int64_t r
   return {backend_, hc_, streams, ws_.post.first(rows), ws_.comb.first(rows), ws_.x.first(rows)};
 }
 
-void DeepseekV4::forward(const ops::Batch& batch, const kv::Cache& cache, const Taps& taps) {
+void DeepseekV4::run(const ops::PassKey& key, const ops::Batch& batch, const Taps& taps,
+                     const ops::PassOps& ops) {
+  if (!taps.any()) return backend_.run_pass(key, batch, ops);
   backend_.begin_step(batch);
+  ops(batch);
+}
+
+void DeepseekV4::forward(const ops::Batch& batch, const kv::Cache& cache, const Taps& taps) {
+  const auto pass = [&](const ops::Batch& rows) { target_pass(rows, cache, taps); };
+  // By reference: no allocation.
+  run({this, cache.layer(0).window.data, nullptr, ws_.max_rows}, batch, taps, std::ref(pass));
+}
+
+void DeepseekV4::target_pass(const ops::Batch& batch, const kv::Cache& cache, const Taps& taps) {
   const tensor::View rows = ws_.streams.first(batch.rows());
   backend_.embed({batch.ids, weights_.embed, rows});
   ResidualStreams streams = residual(rows, batch.rows());
@@ -180,10 +193,26 @@ tensor::View DeepseekV4::gather(const tensor::View& streams, std::span<const std
   return out;
 }
 
+tensor::View DeepseekV4::best(const tensor::View& logits) {
+  const tensor::View ids = ws_.best.first(logits.shape[0]);
+  backend_.argmax_rows({logits, ids});
+  return ids;
+}
+
 void DeepseekV4::forward_mtp(const ops::Batch& batch, const kv::Cache& cache,
                              const tensor::View& target, const Taps& taps) {
   NIBBLE_CHECK(weights_.mtp.has_value(), "a model without an MTP block");
-  backend_.begin_step(batch);
+  check_shape(target, {batch.rows(), config_.hc_mult, config_.hidden_size}, "mtp.streams");
+  const auto pass = [&](const ops::Batch& rows) { mtp_pass(rows, cache, target, taps); };
+  // Whole buffers of the workspace have room for padding rows, pieces of them may have none.
+  const bool whole = target.data == ws_.streams.data || target.data == ws_.mtp_streams.data ||
+                     target.data == ws_.other_streams.data;
+  run({this, cache.layer(0).window.data, target.data, whole ? ws_.max_rows : batch.rows()}, batch,
+      taps, std::ref(pass));
+}
+
+void DeepseekV4::mtp_pass(const ops::Batch& batch, const kv::Cache& cache,
+                          const tensor::View& target, const Taps& taps) {
   const MtpWeights& w = *weights_.mtp;
   const std::int64_t n = batch.rows(), hc = config_.hc_mult, d = config_.hidden_size;
   const tensor::View streams = ws_.mtp_streams.first(n), e = ws_.embedded.first(n),
@@ -194,7 +223,8 @@ void DeepseekV4::forward_mtp(const ops::Batch& batch, const kv::Cache& cache,
   backend_.embed({batch.ids, w.embed.empty() ? weights_.embed : w.embed, x.reshape({n, 1, d})});
   backend_.rms_norm({x, w.enorm, config_.rms_eps, x});
   backend_.linear({.x = x, .weight = w.e_proj, .y = e, .quantize_input = true});
-  backend_.rms_norm({target.reshape({n * hc, d}), w.hnorm, config_.rms_eps, normed});
+  const tensor::View before{target.data, target.dtype, {n * hc, d}};  // padding rows too
+  backend_.rms_norm({before, w.hnorm, config_.rms_eps, normed});
   backend_.linear({.x = normed, .weight = w.h_proj, .y = flat, .quantize_input = true});
   backend_.stream_add({e, streams});
   ResidualStreams residual_streams = residual(streams, n);

@@ -23,6 +23,8 @@ struct Taps {
       routed;  // [n, k]
   // [starts, depth, V] of a DSpark draft, the Markov correction included.
   std::function<void(std::span<const float> logits)> proposed;
+
+  bool any() const { return streams || selected || routed || proposed; }
 };
 
 // Where a DSpark block begins: `next` is the token at position + 1, and everything up to `position` was observed.
@@ -85,6 +87,10 @@ class DeepseekV4 {
   // Logits [m, V] from streams [m, hc, D] of the block. Valid as logits() are.
   tensor::View mtp_logits(const tensor::View& streams);
 
+  // The most likely token of each row of logits [m, V], m <= max_rows: I32 [m], ops::kNoBest where there is none. Valid until
+  // the next call of best().
+  tensor::View best(const tensor::View& logits);
+
   // The DSpark drafter (deepseek-v4.md 5.2). It sees the rows of the last forward(), whose batch this is (ids are not looked at), then
   // proposes `depth` tokens, up to the config's block size, after each start; starts have different slots, and their
   // blocks fit max_rows together. A draft's own rows
@@ -94,6 +100,12 @@ class DeepseekV4 {
                            const Taps& taps = {});
 
  private:
+  // Calls ops with the batch, padded perhaps (ops::Backend::run_pass); as it is where somebody looks into the pass.
+  void run(const ops::PassKey& key, const ops::Batch& batch, const Taps& taps,
+           const ops::PassOps& ops);
+  void target_pass(const ops::Batch& batch, const kv::Cache& cache, const Taps& taps);
+  void mtp_pass(const ops::Batch& batch, const kv::Cache& cache, const tensor::View& target,
+                const Taps& taps);
   ResidualStreams residual(const tensor::View& streams, std::int64_t rows);
   void block(const BlockWeights& w, int layer, const ops::Batch& batch, const kv::LayerCache& cache,
              ResidualStreams& streams, const Taps& taps);

@@ -35,6 +35,7 @@ Workspace::Workspace(ops::Backend& backend, const ModelConfig& c, std::int64_t n
   embedded = f32({n, d});
   head = f32({n, d});
   logits = f32({n, c.vocab_size});
+  best = i32({n});
 }
 
 }  // namespace nibble::model

@@ -33,6 +33,7 @@ struct Workspace {
   tensor::View embedded;                   // [n, D] token embeddings for the drafter
   tensor::View head;                       // [n, D]
   tensor::View logits;                     // [n, V]
+  tensor::View best;                       // I32 [n]
 };
 
 }  // namespace nibble::model

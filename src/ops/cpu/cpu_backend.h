@@ -55,6 +55,7 @@ class CpuBackend : public Backend {
   void sparse_attention(const SparseAttentionArgs& args) override;
   void route(const RouteArgs& args) override;
   void routed_experts(const RoutedExpertsArgs& args) override;
+  void argmax_rows(const ArgmaxRowsArgs& args) override;
 
  private:
   using Body = std::function<void(std::int64_t begin, std::int64_t end)>;

@@ -34,6 +34,17 @@ void CpuBackend::rms_norm(const RmsNormArgs& a) {
   });
 }
 
+void CpuBackend::argmax_rows(const ArgmaxRowsArgs& a) {
+  const std::int64_t n = a.x.shape[0], width = a.x.shape[1];
+  check_shape(a.best, {n}, "argmax.best");
+  NIBBLE_CHECK(width > 0, "rows of nothing");
+  const float* x = a.x.f32();
+  std::int32_t* best = a.best.i32();
+  parallel(n, 0.2 * static_cast<double>(width), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) best[t] = k_.argmax(x + t * width, width);
+  });
+}
+
 void CpuBackend::linear(const LinearArgs& a) {
   const std::int64_t n = a.x.shape[0], rows = a.weight.rows, cols = a.weight.cols;
   check_shape(a.x, {n, cols}, "linear.x");

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "ops/argmax.h"
 #include "ops/cpu/isa.h"
 #include "ops/cpu/panel.h"
 #include "ops/row_pool.h"
@@ -37,6 +38,9 @@ struct Kernels {
   float (*sum_squares_bf16)(const float* x, std::int64_t n);
   // The largest of x[0..n) and floor.
   float (*max)(const float* x, std::int64_t n, float floor);
+  // The first index of the largest of x[0..n), n > 0; kNoBest (ops/argmax.h) where a NaN is among them or the largest is not
+  // finite.
+  std::int32_t (*argmax)(const float* x, std::int64_t n);
   // x[i] = exp(x[i] - top); returns their sum.
   float (*exp_sum)(float* x, std::int64_t n, float top);
   // out[h * out_stride + d] = sum of p[h * p_stride + j] * rows[j][d], j < count, for begin <= d <

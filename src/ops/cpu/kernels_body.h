@@ -115,6 +115,32 @@ float max_all(const float* x, std::int64_t n, float floor) {
   return max_lanes(top);
 }
 
+std::int32_t argmax(const float* x, std::int64_t n) {
+  constexpr std::int64_t kBlock = 1024;  // the largest is looked for again in one of these alone
+  const F8 lowest = broadcast(-INFINITY), one = broadcast(1.0f);
+  F8 nan = zero();  // sums of numbers in [0, 1], or NaN
+  float top = -INFINITY;
+  std::int64_t top_block = 0;
+  for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+    F8 block_top = lowest;
+    const std::int64_t end = std::min(n, begin + kBlock);
+    for (std::int64_t i = begin; i < end; i += 8) {
+      const std::int64_t left = end - i;
+      const F8 loaded = load_upto(x + i, left),
+               next = left >= 8 ? loaded : join(loaded, lowest, static_cast<int>(left));
+      nan = nan + min(one, max(zero(), next));
+      block_top = max(next, block_top);
+    }
+    const float largest = max_lanes(block_top);
+    if (largest > top) {
+      top = largest;
+      top_block = begin;
+    }
+  }
+  if (std::isnan(sum_lanes(nan)) || !std::isfinite(top)) return kNoBest;
+  return static_cast<std::int32_t>(std::find(x + top_block, x + n, top) - x);
+}
+
 float exp_sum(float* x, std::int64_t n, float top) {
   const F8 by = broadcast(top);
   return sum_lanes(partial_sums(n, [&](std::int64_t i, std::int64_t left, F8 s) {
@@ -595,9 +621,9 @@ void panel_times(const Panel& panel, const float* const* x, std::int64_t n, floa
 }
 
 constexpr Kernels table(const char* isa, bool vector) {
-  return {isa,       vector,   panel_times,    dots,      sum_squares, sum_squares_bf16,
-          max_all,   exp_sum,  weighted_sum,   scale_all, divide_all,  add_all,
-          rotate,    hadamard, round_bf16_all, round_fp8, round_fp4,   load_row,
-          store_row, expand,   collapse,       swiglu,    pool,        index_scores,
-          exp_all};
+  return {isa,          vector,    panel_times, dots,           sum_squares, sum_squares_bf16,
+          max_all,      argmax,    exp_sum,     weighted_sum,   scale_all,   divide_all,
+          add_all,      rotate,    hadamard,    round_bf16_all, round_fp8,   round_fp4,
+          load_row,     store_row, expand,      collapse,       swiglu,      pool,
+          index_scores, exp_all};
 }

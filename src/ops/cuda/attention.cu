@@ -14,6 +14,7 @@ constexpr std::size_t kSharedBytes = 48 << 10;  // without asking for more
 __global__ void query_kernel(float* q, BatchRows rows, int heads, int hd, float eps, RopeTable rope,
                              bool release) {
   const std::int64_t n = blockIdx.x / heads;
+  if (rows.padding(n)) return;
   float* x = q + static_cast<std::int64_t>(blockIdx.x) * hd;
   if (release) {
     // bf16 arithmetic as published: see query_norm_row in ops/ref/rounding.h.
@@ -33,6 +34,7 @@ __global__ void window_kernel(const float* kv, BatchRows rows, const float* norm
                               RopeTable rope, Pool step, Pool window, bool release) {
   extern __shared__ float s_row[];  // [width]
   const int n = blockIdx.x, hd = window.width;
+  if (rows.padding(n)) return;
   const Segment& seg = rows.of(n);
   const std::int64_t position = rows.position(n);
   rms_norm_row(kv + static_cast<std::int64_t>(n) * hd, norm, hd, eps, release, s_row);
@@ -58,6 +60,11 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(Attention 
   const std::int64_t n = blockIdx.x / p.heads;
   const int h = blockIdx.x % p.heads, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp,
             warps = blockDim.x / kWarp;
+  float* o = p.o + (n * p.heads + h) * p.hd;
+  if (p.rows.padding(n)) {
+    for (int d = threadIdx.x; d < p.hd; d += blockDim.x) o[d] = 0.0f;
+    return;
+  }
   const Segment& seg = p.rows.of(n);
   const std::int64_t t = p.rows.position(n);
   const std::int64_t first = max(static_cast<std::int64_t>(0),
@@ -107,7 +114,6 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(Attention 
     s_score[j] = p.release ? quant::bf16_round(numerator) : numerator;
   }
   sum = block_sum(sum) + expf(p.sink[h] - top);
-  float* o = p.o + (n * p.heads + h) * p.hd;
   for (int d = threadIdx.x; d < p.hd; d += blockDim.x) {
     float value = 0.0f;
     for (int j = 0; j < keys; ++j) {
@@ -149,9 +155,13 @@ void launch_window_commit(std::int64_t n, BatchRows rows, const Pool& step, cons
 void launch_sparse_attention(const Attention& args, std::int64_t n, std::int64_t most_keys,
                              cudaStream_t stream) {
   const std::size_t shared = static_cast<std::size_t>(most_keys) * sizeof(float);
-  if (shared > kSharedBytes)
+  // The limit only grows: graphs that were made with a larger one still run.
+  static std::size_t limit = kSharedBytes;
+  if (shared > limit) {
     NIBBLE_CUDA(cudaFuncSetAttribute(attention_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      static_cast<int>(shared)));
+    limit = shared;
+  }
   attention_kernel<<<static_cast<unsigned>(n * args.heads), kAttentionThreads, shared, stream>>>(
       args);
   NIBBLE_CUDA(cudaGetLastError());

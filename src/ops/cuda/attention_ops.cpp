@@ -41,17 +41,14 @@ void CudaBackend::sparse_attention(const SparseAttentionArgs& a) {
   if (!a.entries.empty()) check_pages(a.entries, a.batch, a.ratio);
   NIBBLE_CHECK(!a.whole_segment || a.entries.empty(), "a block of ratio {}", a.ratio);
   if (n == 0) return;
-  std::int64_t most_keys = 0;
-  for (const Segment& seg : a.batch.segments) {
-    const std::int64_t last = seg.position + seg.rows - 1;
-    std::int64_t entries = 0;
-    if (!a.selected.empty())
-      entries = a.selected.shape[1];
-    else if (!a.entries.empty())
-      entries = (last + 1) / a.ratio;
-    const std::int64_t in_window = a.last_seen(seg, last) - a.first_seen(seg, last) + 1;
-    most_keys = std::max(most_keys, in_window + entries);
-  }
+  const std::int64_t context = context_of(a.batch);
+  std::int64_t most_keys = std::min<std::int64_t>(a.window, context);
+  if (!a.selected.empty())
+    most_keys += a.selected.shape[1];
+  else if (!a.entries.empty())
+    most_keys += context / a.ratio;
+  for (const Segment& seg : a.batch.segments)  // of a block, its own rows besides the window
+    if (a.whole_segment) most_keys = std::max<std::int64_t>(most_keys, a.window + seg.rows);
   const Attention attention{a.q.f32(),
                             rows_of(a.batch),
                             device_pool(a.step),

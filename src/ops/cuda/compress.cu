@@ -25,6 +25,7 @@ __device__ void store_state(const Compress& p, std::int64_t n) {
 __global__ void compress_kernel(Compress p) {
   extern __shared__ float s_entry[];  // [width]
   const std::int64_t n = blockIdx.x, position = p.rows.position(n);
+  if (p.rows.padding(n)) return;
   const Segment& seg = p.rows.of(n);
   if (fits_ring(seg)) store_state(p, n);
   if ((position + 1) % p.ratio != 0) return;
@@ -39,14 +40,16 @@ __global__ void compress_kernel(Compress p) {
     };
     const auto value = [&](int j) {
       const std::int64_t at = oldest + j;
-      return at >= seg.position ? p.values[(seg.first_row + at - seg.position) * stored + channel(j)]
-                                : p.state.values[p.state_at(seg.slot, at) + channel(j)];
+      return at >= seg.position
+                 ? p.values[(seg.first_row + at - seg.position) * stored + channel(j)]
+                 : p.state.values[p.state_at(seg.slot, at) + channel(j)];
     };
     const auto gate = [&](int j) {
       const std::int64_t at = oldest + j;
-      return at >= seg.position ? p.gates[(seg.first_row + at - seg.position) * stored + channel(j)] +
-                                      p.ape[at % p.ratio * stored + channel(j)]
-                                : p.state.gates[p.state_at(seg.slot, at) + channel(j)];
+      return at >= seg.position
+                 ? p.gates[(seg.first_row + at - seg.position) * stored + channel(j)] +
+                       p.ape[at % p.ratio * stored + channel(j)]
+                 : p.state.gates[p.state_at(seg.slot, at) + channel(j)];
     };
     float top = -INFINITY, sum = 0.0f, acc = 0.0f;
     for (int j = 0; j < count; ++j) top = fmaxf(top, gate(j));
@@ -106,12 +109,6 @@ __global__ void index_score_kernel(Select p) {
     sum += p.weights[n * p.heads + h] * fmaxf(warp_sum(dot), 0.0f);
   }
   if (lane == 0) p.scores[n * p.most + w] = sum;
-}
-
-// Unsigned integers in the order of the floats.
-__device__ std::uint32_t sortable(float x) {
-  const std::uint32_t bits = __float_as_uint(x == 0.0f ? 0.0f : x);  // -0 ties with 0
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
 // A block a query. The topk-th largest score by radix: eight bits of it a pass, from the top; then the entries above it and the

@@ -32,10 +32,7 @@ void CudaBackend::index_select(const IndexSelectArgs& a) {
   check_shape(a.selected, {n, topk}, "index.selected");
   check_pages(a.keys, a.batch, a.ratio);
   if (n == 0) return;
-  std::int64_t most = 0;
-  for (const Segment& seg : a.batch.segments)
-    most = std::max<std::int64_t>(most,
-                                  (static_cast<std::int64_t>(seg.position) + seg.rows) / a.ratio);
+  const std::int64_t most = context_of(a.batch) / a.ratio;
   Select select{a.q.f32(),
                 a.weights.f32(),
                 rows_of(a.batch),

@@ -54,7 +54,8 @@ int device_count() {
   return count;
 }
 
-CudaBackend::CudaBackend(Numerics numerics, int device) : Backend(numerics) {
+CudaBackend::CudaBackend(Numerics numerics, int device, bool graphs)
+    : Backend(numerics), use_graphs_(graphs) {
   require_device(device);
   NIBBLE_CUDA(cudaSetDevice(device));
   cudaDeviceProp properties{};
@@ -73,6 +74,7 @@ CudaBackend::CudaBackend(Numerics numerics, int device) : Backend(numerics) {
 
 CudaBackend::~CudaBackend() {
   (void)cudaStreamSynchronize(stream_);
+  graphs_.clear();
   (void)cudaStreamDestroy(stream_);
 }
 

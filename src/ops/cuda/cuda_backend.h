@@ -15,6 +15,7 @@
 #include "ops/backend.h"
 #include "ops/cuda/device_memory.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/step_graphs.h"
 
 namespace nibble::ops::cuda {
 
@@ -24,7 +25,8 @@ int device_count();
 class CudaBackend : public Backend {
  public:
   // Takes GPU `device`. Throws Error: no driver or an old one, no such GPU, one this binary holds no code for.
-  explicit CudaBackend(Numerics numerics, int device = 0);
+  // graphs: passes of decode steps are captured and repeated as CUDA graphs.
+  explicit CudaBackend(Numerics numerics, int device = 0, bool graphs = true);
   ~CudaBackend() override;
 
   std::string description() const override { return description_; }
@@ -38,6 +40,8 @@ class CudaBackend : public Backend {
   void save_ranges(std::span<const ByteRange> ranges, std::span<std::byte> host) override;
   void load_ranges(std::span<const ByteRange> ranges, std::span<const std::byte> host) override;
   void begin_step(const Batch& batch) override;
+  // As a graph when no segment is longer than a ring has slack for: prompts' steps pass once, and in many sizes.
+  void run_pass(const PassKey& key, const Batch& batch, const PassOps& ops) override;
 
   void embed(const EmbedArgs& args) override;
   void gather_rows(const GatherRowsArgs& args) override;
@@ -57,8 +61,10 @@ class CudaBackend : public Backend {
   void sparse_attention(const SparseAttentionArgs& args) override;
   void route(const RouteArgs& args) override;
   void routed_experts(const RoutedExpertsArgs& args) override;
+  void argmax_rows(const ArgmaxRowsArgs& args) override;
 
   std::int64_t device_bytes() const { return arena_.bytes(); }
+  const StepGraphs& graphs() const { return graphs_; }
 
  private:
   // Small host data that many ops of a step need again: copied once, and found by its contents afterwards. A pointer holds until
@@ -99,9 +105,12 @@ class CudaBackend : public Backend {
     std::size_t segments_at = 0, segment_count = 0, page_count = 0;
     std::vector<std::byte> host;
     std::vector<std::int32_t> row_segment;
+    std::int64_t context = 0;  // of the graph that the step's launches belong to; 0: none
     Scratch device;
     BatchRows on_device;
   };
+  // Tokens that a row of the batch sees at most, its own included: what launches are sized for.
+  std::int64_t context_of(const Batch& batch) const;
   // A contract check too: the batch is the step's.
   BatchRows rows_of(const Batch& batch);
   // The ranges, and where each one lies among the host's bytes, on the device.
@@ -118,13 +127,19 @@ class CudaBackend : public Backend {
   DeviceArena arena_;
   HostCopies copies_{stream_};
   StepData step_;
-  Scratch rounded_, index_scores_, hidden_, parts_, staging_, staged_ranges_;
+  std::uint64_t moves_ = 0;  // of memory that graphs refer to
+  Scratch rounded_{&moves_}, index_scores_{&moves_}, hidden_{&moves_}, parts_{&moves_};
+  Scratch staging_, staged_ranges_;
   std::vector<StagedRange> staged_;
   struct ExpertTable {
     std::vector<ExpertMatrices> host;
     const ExpertMatrices* device = nullptr;
   };
   std::unordered_map<const void*, ExpertTable> expert_tables_;  // by the first expert's weights
+  const bool use_graphs_;
+  StepGraphs graphs_{stream_};
+  std::uint64_t graph_moves_ = 0;  // moves_ when they were captured
+  std::vector<TokenId> padded_ids_;
 };
 
 }  // namespace nibble::ops::cuda

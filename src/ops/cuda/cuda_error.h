@@ -1,11 +1,11 @@
-// CUDA calls that failed, as nibble::Error.
+// CUDA calls that failed, as nibble::Error; as DeviceLost where CUDA says that this process cannot use the device again.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 namespace nibble::ops::cuda {
 
-// Throws Error(kFailed) that names the call and CUDA's reason unless `error` is cudaSuccess.
+// Throws DeviceLost or Error(kFailed) that names the call and CUDA's reason unless `error` is cudaSuccess.
 void check(cudaError_t error, const char* call, const char* file, int line);
 
 }  // namespace nibble::ops::cuda

@@ -18,7 +18,7 @@ unsigned blocks_of(std::int64_t work, std::int64_t per_block) {
 __global__ void embed_kernel(const TokenId* ids, Matrix table, float* streams, int hc, int d) {
   const TokenId id = ids[blockIdx.x];
   for (int i = threadIdx.x; i < d; i += blockDim.x) {
-    const float value = weight_at(table, id, i);
+    const float value = id < 0 ? 0.0f : weight_at(table, id, i);  // padding rows: zeros
     for (int k = 0; k < hc; ++k)
       streams[(static_cast<std::int64_t>(blockIdx.x) * hc + k) * d + i] = value;
   }

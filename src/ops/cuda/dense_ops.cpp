@@ -52,6 +52,14 @@ void CudaBackend::grouped_linear(const GroupedLinearArgs& a) {
   launch_linear(a.x.f32(), n, a.weight, a.groups, a.y.f32(), numerics().release, stream_);
 }
 
+void CudaBackend::argmax_rows(const ArgmaxRowsArgs& a) {
+  const std::int64_t n = a.x.shape[0], width = a.x.shape[1];
+  check_shape(a.best, {n}, "argmax.best");
+  NIBBLE_CHECK(width > 0, "rows of nothing");
+  if (n == 0) return;
+  launch_argmax_rows(a.x.f32(), n, width, a.best.i32(), stream_);
+}
+
 void CudaBackend::stream_add(const StreamAddArgs& a) {
   const std::int64_t n = a.streams.shape[0], hc = a.streams.shape[1], d = a.streams.shape[2];
   check_shape(a.e, {n, d}, "stream_add.e");

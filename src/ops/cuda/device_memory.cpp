@@ -64,6 +64,9 @@ Scratch::~Scratch() {
 
 void* Scratch::reserve(std::int64_t bytes) {
   if (bytes <= bytes_ && data_) return data_;
+  // By half at least: what grows with a sequence does not move at each of its steps.
+  if (data_) bytes = std::max(bytes, bytes_ + bytes_ / 2);
+  if (moves_) ++*moves_;
   // cudaFree waits for the kernels that still use it.
   NIBBLE_CUDA(cudaFree(data_));
   data_ = nullptr;

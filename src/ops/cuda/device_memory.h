@@ -33,7 +33,8 @@ class DeviceArena {
 // Device memory that grows to the largest size asked for; its contents do not survive growing.
 class Scratch {
  public:
-  Scratch() = default;
+  // `moves` (may be null) outlives this and is counted up whenever the memory moves: for those who keep pointers into it.
+  explicit Scratch(std::uint64_t* moves = nullptr) : moves_(moves) {}
   ~Scratch();
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
@@ -48,6 +49,7 @@ class Scratch {
 
   void* data_ = nullptr;
   std::int64_t bytes_ = 0;
+  std::uint64_t* moves_;
 };
 
 }  // namespace nibble::ops::cuda

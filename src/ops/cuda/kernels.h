@@ -22,16 +22,20 @@ inline constexpr int kMaxChosen = 32;  // experts a token
 
 // The batch of a step, where begin_step() copied it.
 struct BatchRows {
-  const std::int32_t* segment = nullptr;  // [n] index into
+  const std::int32_t* segment = nullptr;  // [n] index into `segments`; -1: a padding row
   const Segment* segments = nullptr;
   const std::int32_t* pages = nullptr;  // of the batch: Segment::first_page
 
 #ifdef __CUDACC__
+  __device__ bool padding(std::int64_t n) const {
+    return segment[n] < 0;
+  }
   __device__ const Segment& of(std::int64_t n) const {
     return segments[segment[n]];
   }
+  // -1 for padding rows, which so see no keys and no entries.
   __device__ std::int64_t position(std::int64_t n) const {
-    return of(n).position + n - of(n).first_row;
+    return padding(n) ? -1 : of(n).position + n - of(n).first_row;
   }
 #endif
 };
@@ -63,7 +67,7 @@ bool has_code_for_this_device();
 
 // --- dense.cu ---
 
-// streams [n, hc, d]; ids [n]
+// streams [n, hc, d]; ids [n], where kPaddingId gives zeros
 void launch_embed(const TokenId* ids, std::int64_t n, const Matrix& table, float* streams, int hc,
                   int d, cudaStream_t stream);
 // x, y [n, d]; may be the same
@@ -196,6 +200,12 @@ struct StagedRange {
 void launch_copy_ranges(const StagedRange* ranges, std::int64_t count, std::byte* staging,
                         bool to_staging, cudaStream_t stream);
 
+// --- argmax.cu ---
+
+// x [n, width], best [n]
+void launch_argmax_rows(const float* x, std::int64_t n, std::int64_t width, std::int32_t* best,
+                        cudaStream_t stream);
+
 // --- moe.cu ---
 
 struct Route {
@@ -203,7 +213,7 @@ struct Route {
   Matrix gate;
   const float* bias;               // [E]; null: hash routing
   const std::int32_t* hash_table;  // [vocab, chosen]; null: score routing
-  const TokenId* ids;              // [n]; hash routing only
+  const TokenId* ids;              // [n], null without hash routing; kPaddingId gets experts -1
   float scaling;
   std::int32_t* experts;  // [n, chosen]
   float* weights;         // [n, chosen]
@@ -215,9 +225,9 @@ struct ExpertMatrices {
   Matrix w1, w3, w2;
 };
 struct Experts {
-  const float* x;      // [n, d]
-  const float* x_fp8;  // x on the FP8 grid, for matrices that take it so; release only
-  const std::int32_t* experts;
+  const float* x;               // [n, d]
+  const float* x_fp8;           // x on the FP8 grid, for matrices that take it so; release only
+  const std::int32_t* experts;  // [n, chosen]; a row whose first is negative is a padding row
   const float* weights;
   const ExpertMatrices* routed;  // [E]
   ExpertMatrices shared;
@@ -230,6 +240,9 @@ struct Experts {
   bool release;
 
 #ifdef __CUDACC__
+  __device__ bool padding(std::int64_t t) const {
+    return experts[t * chosen] < 0;
+  }
   // Slot j of token t: a routed expert, or behind them the shared one.
   __device__ const ExpertMatrices& at(std::int64_t t, int j) const {
     return j < chosen ? routed[experts[t * chosen + j]] : shared;

@@ -21,6 +21,13 @@ __global__ void __launch_bounds__(kThreads) route_kernel(Route p) {
   const std::int64_t t = blockIdx.x;
   const int count = static_cast<int>(p.gate.rows), lane = threadIdx.x % kWarp;
   float* s_biased = s_score + count;
+  if (p.ids && p.ids[t] < 0) {
+    for (int j = threadIdx.x; j < p.chosen; j += blockDim.x) {
+      p.experts[t * p.chosen + j] = -1;
+      p.weights[t * p.chosen + j] = 0.0f;
+    }
+    return;
+  }
   for (int e = threadIdx.x / kWarp; e < count; e += blockDim.x / kWarp) {
     float dot[1];
     warp_dots<1>(p.gate, e, p.x + t * p.gate.cols, p.gate.cols, 1, dot);
@@ -76,6 +83,7 @@ __global__ void __launch_bounds__(kThreads) gate_up_kernel(Experts p) {
   const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
   const std::int64_t t = blockIdx.y;
   const int j = blockIdx.z;
+  if (p.padding(t)) return;
   const ExpertMatrices& e = p.at(t, j);
   if (i >= e.w1.rows) return;
   float gate[1], up[1];
@@ -99,6 +107,7 @@ __global__ void __launch_bounds__(kThreads)
       (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
   if (group >= all_groups) return;
   const std::int64_t slot = group / groups, first = group % groups * kGroup;
+  if (p.padding(slot / (p.chosen + 1))) return;
   if (!takes_fp8(p.at(slot / (p.chosen + 1), static_cast<int>(slot % (p.chosen + 1))).w2.format))
     return;
   float* values = p.hidden + slot * p.inner + first;
@@ -110,6 +119,7 @@ __global__ void __launch_bounds__(kThreads) down_kernel(Experts p) {
   const std::int64_t r = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
   if (r >= p.d) return;
   const std::int64_t t = blockIdx.y, slot = t * (p.chosen + 1) + blockIdx.z;
+  if (p.padding(t)) return;
   float sum[1];
   warp_dots<1>(p.at(t, blockIdx.z).w2, r, p.hidden + slot * p.inner, p.inner, 1, sum);
   if (threadIdx.x % kWarp == 0)
@@ -122,7 +132,8 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(Experts p) {
                      i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= p.d) return;
   float sum = 0.0f;
-  for (int j = 0; j <= p.chosen; ++j) sum += p.parts[(t * (p.chosen + 1) + j) * p.d + i];
+  for (int j = 0; j <= p.chosen && !p.padding(t); ++j)
+    sum += p.parts[(t * (p.chosen + 1) + j) * p.d + i];
   p.y[t * p.d + i] = p.release ? quant::bf16_round(sum) : sum;
 }
 

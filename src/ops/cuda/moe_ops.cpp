@@ -13,13 +13,15 @@ void CudaBackend::route(const RouteArgs& a) {
   check_shape(a.weights, {n, k}, "route.weights");
   NIBBLE_CHECK(a.bias.empty() != a.hash_table.empty(), "route needs a bias or a hash table");
   NIBBLE_CHECK(k <= e && k <= kMaxChosen, "{} of {} experts", k, e);
+  NIBBLE_CHECK((a.ids.empty() && a.hash_table.empty()) || std::ssize(a.ids) == n,
+               "{} ids for {} rows", a.ids.size(), n);
   if (n == 0) return;
   const bool hash = !a.hash_table.empty();
   const Route route{a.x.f32(),
                     a.gate,
                     hash ? nullptr : a.bias.f32(),
                     hash ? a.hash_table.i32() : nullptr,
-                    hash ? copies_.get(a.ids) : nullptr,
+                    a.ids.empty() ? nullptr : copies_.get(a.ids),
                     a.scaling,
                     a.experts.i32(),
                     a.weights.f32(),

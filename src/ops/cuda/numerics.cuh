@@ -29,6 +29,12 @@ __device__ inline float e2m1_value(std::uint32_t code) {
   return code & 8u ? -magnitude : magnitude;
 }
 
+// Unsigned integers in the order of the floats.
+__device__ inline std::uint32_t sortable(float x) {
+  const std::uint32_t bits = __float_as_uint(x == 0.0f ? 0.0f : x);  // -0 ties with 0
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
 // --- reductions: the order of the sum is fixed by the number of threads, never by the batch -----------------------------------
 
 __device__ inline float warp_sum(float x) {

@@ -20,10 +20,15 @@ std::size_t grown(std::size_t capacity, std::size_t wanted) {
 // far as it is used.
 void CudaBackend::begin_step(const Batch& batch) {
   StepData& s = step_;
-  s.rows = grown(s.rows, batch.ids.size());
-  s.segments = grown(s.segments, batch.segments.size());
-  s.pages = grown(s.pages, batch.pages.size());
+  const std::size_t rows = grown(s.rows, batch.ids.size()),
+                    segments = grown(s.segments, batch.segments.size()),
+                    pages = grown(s.pages, batch.pages.size());
+  if (rows != s.rows || segments != s.segments || pages != s.pages) ++moves_;
+  s.rows = rows;
+  s.segments = segments;
+  s.pages = pages;
   s.page_count = batch.pages.size();
+  s.context = 0;
   const std::size_t row_segment_at = s.rows * sizeof(TokenId),
                     segments_at = row_segment_at + s.rows * sizeof(std::int32_t),
                     pages_at = segments_at + s.segments * sizeof(Segment);
@@ -38,8 +43,11 @@ void CudaBackend::begin_step(const Batch& batch) {
     row_segment.insert(row_segment.end(), static_cast<std::size_t>(batch.segments[i].rows),
                        static_cast<std::int32_t>(i));
   }
-  NIBBLE_CHECK(row_segment.size() == batch.ids.size(), "segments hold {} of {} rows",
-               row_segment.size(), batch.ids.size());
+  NIBBLE_CHECK(row_segment.size() <= batch.ids.size() &&
+                   std::ranges::all_of(batch.ids.subspan(row_segment.size()),
+                                       [](TokenId id) { return id == kPaddingId; }),
+               "segments hold {} of {} rows", row_segment.size(), batch.ids.size());
+  row_segment.resize(batch.ids.size(), -1);
   const auto put = [&](std::span<const std::byte> bytes, std::size_t at) {
     std::ranges::copy(bytes, s.host.begin() + static_cast<std::ptrdiff_t>(at));
   };
@@ -56,6 +64,39 @@ void CudaBackend::begin_step(const Batch& batch) {
   s.segments_at = segments_at;
   s.segment_count = batch.segments.size();
   copies_.know({s.host.data(), batch.ids.size_bytes()}, device);
+}
+
+std::int64_t CudaBackend::context_of(const Batch& batch) const {
+  if (step_.context > 0) return step_.context;
+  std::int64_t most = 0;
+  for (const Segment& seg : batch.segments)
+    most = std::max(most, static_cast<std::int64_t>(seg.position) + seg.rows);
+  return most;
+}
+
+void CudaBackend::run_pass(const PassKey& key, const Batch& batch, const PassOps& ops) {
+  if (!use_graphs_ || batch.ids.empty() || !std::ranges::all_of(batch.segments, fits_ring))
+    return Backend::run_pass(key, batch, ops);
+  NIBBLE_CHECK(batch.rows() <= key.max_rows, "{} rows in a pass of at most {}", batch.rows(),
+               key.max_rows);
+  step_.context = 0;
+  const GraphKey bucket = GraphKey::of(key, batch.rows(), context_of(batch));
+  padded_ids_.assign(batch.ids.begin(), batch.ids.end());
+  padded_ids_.resize(static_cast<std::size_t>(bucket.rows), kPaddingId);
+  const Batch padded{padded_ids_, batch.segments, batch.pages};
+  begin_step(padded);
+  const auto forget_moved = [&] {
+    if (graph_moves_ != moves_) graphs_.clear();
+    graph_moves_ = moves_;
+  };
+  forget_moved();
+  if (graphs_.launch(bucket)) return;
+  // Once as it is: that sizes all memory, loads the kernels, and is this step's result. Then the same again into a graph.
+  step_.context = bucket.context;
+  ops(padded);
+  forget_moved();
+  graphs_.capture(bucket, [&] { ops(padded); });
+  step_.context = 0;
 }
 
 BatchRows CudaBackend::rows_of(const Batch& batch) {

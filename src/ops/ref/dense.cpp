@@ -1,4 +1,5 @@
 // Embedding, norm, matrices.
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -29,6 +30,22 @@ void RefBackend::rms_norm(const RmsNormArgs& a) {
     float* y = a.y.f32() + t * d;
     rms_norm_row(a.x.f32() + t * d, a.weight.f32(), d, a.eps, y);
     if (numerics().release) bf16_round(y, d);
+  }
+}
+
+void RefBackend::argmax_rows(const ArgmaxRowsArgs& a) {
+  const std::int64_t n = a.x.shape[0], width = a.x.shape[1];
+  check_shape(a.best, {n}, "argmax.best");
+  NIBBLE_CHECK(width > 0, "rows of nothing");
+  for (std::int64_t t = 0; t < n; ++t) {
+    const float* row = a.x.f32() + t * width;
+    std::int32_t best = 0;
+    bool nan = false;
+    for (std::int32_t i = 0; i < width; ++i) {
+      nan |= std::isnan(row[i]);
+      if (row[i] > row[best]) best = i;
+    }
+    a.best.i32()[t] = nan || !std::isfinite(row[best]) ? kNoBest : best;
   }
 }
 

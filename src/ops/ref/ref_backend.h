@@ -43,6 +43,7 @@ class RefBackend : public Backend {
   void sparse_attention(const SparseAttentionArgs& args) override;
   void route(const RouteArgs& args) override;
   void routed_experts(const RoutedExpertsArgs& args) override;
+  void argmax_rows(const ArgmaxRowsArgs& args) override;
 
  private:
   HostMemory memory_;

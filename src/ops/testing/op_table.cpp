@@ -314,6 +314,7 @@ OpReport run_op_cases(Backend& subject, Backend& reference, std::uint64_t seed) 
   hyper_connection_cases(table);
   cache_cases(table);
   copy_cases(table);
+  argmax_cases(table);
   attention_cases(table);
   index_cases(table);
   moe_cases(table);

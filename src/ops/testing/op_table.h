@@ -177,6 +177,7 @@ void dense_cases(OpTable& table);
 void hyper_connection_cases(OpTable& table);
 void cache_cases(OpTable& table);
 void copy_cases(OpTable& table);
+void argmax_cases(OpTable& table);
 void attention_cases(OpTable& table);
 void index_cases(OpTable& table);
 void moe_cases(OpTable& table);

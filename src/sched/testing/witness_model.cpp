@@ -66,6 +66,11 @@ std::vector<TokenId> WitnessModel::answer(const Request& request) const {
 
 void WitnessModel::may_fail(const char* what) {
   if (fail_after < 0) return;
+  if (fail_for_good) {
+    if (fail_after > 0) --fail_after;
+    if (fail_after == 0) throw DeviceLost(fmt::format("{} lost the device", what));
+    return;
+  }
   if (fail_after-- == 0)
     throw std::runtime_error(fmt::format("{} failed, as the test asked", what));
 }

@@ -39,6 +39,7 @@ class WitnessModel : public engine::StepModel {
   std::int64_t now_ns = 0;
   // Calls of any kind from now until one throws std::runtime_error; negative: never.
   int fail_after = -1;
+  bool fail_for_good = false;  // it is DeviceLost then, and all later calls throw it too
   int drafter_calls = 0;
 
   const ModelInfo& info() const override { return info_; }
