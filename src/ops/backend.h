@@ -64,6 +64,11 @@ class Backend {
   const Numerics& numerics() const { return numerics_; }
   virtual std::string description() const = 0;  // "cpu (AVX2, 2 threads)"
   virtual KernelInfo kernel(OpKind op, quant::Format format) const = 0;
+  // The same for a matrix of that shape, where the choice depends on it.
+  virtual KernelInfo kernel(OpKind op, quant::Format format, std::int64_t /*rows*/,
+                            std::int64_t /*cols*/) const {
+    return kernel(op, format);
+  }
 
   // Memory of the backend; lives as long as the backend. allocate() zero-fills.
   virtual tensor::View allocate(tensor::DType dtype, const tensor::Shape& shape) = 0;

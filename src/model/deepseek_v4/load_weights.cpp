@@ -65,7 +65,7 @@ class Loader : public WeightVisitor {
     const std::string format = quant::format_name(host.format, host.scale_dtype);
     KernelChoice& row = rows_[kind + "|" + format];
     if (row.count == 0) {
-      const ops::KernelInfo kernel = backend_.kernel(op, host.format);
+      const ops::KernelInfo kernel = backend_.kernel(op, host.format, host.rows, host.cols);
       row.layer_kind = kind;
       row.format = format;
       row.kernel = kernel.name;

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "nibble/status.h"
 #include "ops/cuda/cuda_error.h"
+#include "ops/cuda/tiles.h"
 #include "ops/op_name.h"
 
 namespace nibble::ops::cuda {
@@ -68,6 +69,9 @@ CudaBackend::CudaBackend(Numerics numerics, int device, bool graphs)
             "--device cpu",
             properties.name, properties.major, properties.minor));
   NIBBLE_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+#ifdef NIBBLE_CUDA_SM90A
+  tiles_ = numerics.release && properties.major == 9 && properties.minor == 0;
+#endif
   description_ = fmt::format("cuda ({}, sm_{}{}, {} SMs)", properties.name, properties.major,
                              properties.minor, properties.multiProcessorCount);
 }
@@ -80,6 +84,21 @@ CudaBackend::~CudaBackend() {
 
 KernelInfo CudaBackend::kernel(OpKind op, quant::Format) const {
   return {fmt::format("cuda.{}.plain", op_name(op)), "vector"};
+}
+
+KernelInfo CudaBackend::kernel(OpKind op, quant::Format format, std::int64_t rows,
+                               std::int64_t cols) const {
+  const bool linear =
+                 op == OpKind::kLinear || op == OpKind::kGroupedLinear || op == OpKind::kRouter,
+             mxfp4 = format == quant::Format::kMxfp4, bf16 = format == quant::Format::kBF16;
+  if (!tiles_ || !has_tiles(format, rows, cols) ||
+      (linear ? mxfp4 : op != OpKind::kExperts || bf16))
+    return kernel(op, format);
+  const char* product = bf16                           ? "bf16"
+                        : op == OpKind::kGroupedLinear ? "fp8_bf16"
+                        : mxfp4                        ? "mxfp4_fp8"
+                                                       : "fp8";
+  return {fmt::format("cuda.{}.sm90.{}", op_name(op), product), "tensor core"};
 }
 
 tensor::View CudaBackend::allocate(tensor::DType dtype, const tensor::Shape& shape) {
@@ -110,7 +129,32 @@ tensor::View CudaBackend::upload(std::span<const std::int32_t> values, const ten
                  shape);
 }
 
+Matrix CudaBackend::upload_tiles(const quant::HostMatrix& matrix) {
+  const auto copy = [&](std::byte* to, const quant::AlignedBytes& from) {
+    NIBBLE_CUDA(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_));
+    return to;
+  };
+  const auto codes = static_cast<std::int64_t>(matrix.data.size()),
+             scales = static_cast<std::int64_t>(matrix.scales.size());
+  Matrix out{matrix.format, matrix.rows, matrix.cols};
+  out.scale_dtype = matrix.scale_dtype;
+  out.data = copy(published_codes_.get<std::byte>(codes), matrix.data);
+  out.scales = copy(published_scales_.get<std::byte>(scales), matrix.scales);
+  const std::int64_t bytes = tile_bytes(matrix.format, matrix.rows, matrix.cols);
+  std::byte* tiles = arena_.allocate(std::max(bytes, codes + scales));
+  if (pack_tiles(out, tiles, stream_)) {
+    out.layout = Layout::kTiles;
+    out.scales = nullptr;
+  } else {  // as published, for the plain kernels
+    out.scales = copy(tiles + codes, matrix.scales);
+    copy(tiles, matrix.data);
+  }
+  out.data = tiles;
+  return out;
+}
+
 Matrix CudaBackend::upload(quant::HostMatrix matrix) {
+  if (tiles_ && has_tiles(matrix.format, matrix.rows, matrix.cols)) return upload_tiles(matrix);
   Matrix out;
   out.format = matrix.format;
   out.rows = matrix.rows;
@@ -159,7 +203,14 @@ const void* CudaBackend::HostCopies::get(const void* data, std::size_t bytes) {
   return device;
 }
 
-const ExpertMatrices* CudaBackend::expert_table(std::span<const ExpertWeights> experts) {
+bool CudaBackend::in_tiles(const ExpertWeights& e) {
+  const auto fits = [&](const Matrix& m) {
+    return m.layout == Layout::kTiles && m.format == e.w1.format;
+  };
+  return fits(e.w1) && fits(e.w3) && fits(e.w2);
+}
+
+const CudaBackend::ExpertTable& CudaBackend::expert_table(std::span<const ExpertWeights> experts) {
   NIBBLE_CHECK(!experts.empty(), "no experts");
   ExpertTable& table = expert_tables_[experts[0].w1.data];
   if (table.host.empty()) {
@@ -168,11 +219,14 @@ const ExpertMatrices* CudaBackend::expert_table(std::span<const ExpertWeights> e
     auto* device = arena_.allocate(static_cast<std::int64_t>(bytes));
     NIBBLE_CUDA(cudaMemcpyAsync(device, table.host.data(), bytes, cudaMemcpyHostToDevice, stream_));
     table.device = reinterpret_cast<const ExpertMatrices*>(device);
+    table.one_format_in_tiles = std::all_of(experts.begin(), experts.end(), [&](const auto& e) {
+      return in_tiles(e) && e.w1.format == experts[0].w1.format;
+    });
   }
   NIBBLE_CHECK(
       table.host.size() == experts.size() && table.host.back().w2.data == experts.back().w2.data,
       "two layers share expert weights");
-  return table.device;
+  return table;
 }
 
 Pool CudaBackend::device_pool(const RowPool& pool) {

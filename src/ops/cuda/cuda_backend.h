@@ -1,5 +1,6 @@
-// Every op in plain CUDA: fp32 accumulation, one thread block or warp a row, no tensor cores. It is right before it is fast:
-// kernels for one architecture are compared with it, and serve in its place once they are there.
+// Every op in plain CUDA: fp32 accumulation, one thread block or warp a row, no tensor cores. On Hopper, in release numerics,
+// matrices of the shapes and formats of tiles.h are kept in the order its kernels stream, and products with them run on the
+// tensor cores (sm90/); the plain kernels serve the rest, and are what those are compared with.
 //
 // Same bits: a row's result depends on its own sequence alone. Sums run in an order fixed by their length, tokens only share
 // loads, and nothing is added atomically.
@@ -31,6 +32,8 @@ class CudaBackend : public Backend {
 
   std::string description() const override { return description_; }
   KernelInfo kernel(OpKind op, quant::Format format) const override;
+  KernelInfo kernel(OpKind op, quant::Format format, std::int64_t rows,
+                    std::int64_t cols) const override;
 
   tensor::View allocate(tensor::DType dtype, const tensor::Shape& shape) override;
   Matrix upload(quant::HostMatrix matrix) override;
@@ -97,7 +100,13 @@ class CudaBackend : public Backend {
     const void* known_device_ = nullptr;
   };
   // A layer's routed experts as an array in device memory, made once.
-  const ExpertMatrices* expert_table(std::span<const ExpertWeights> experts);
+  struct ExpertTable {
+    std::vector<ExpertMatrices> host;
+    const ExpertMatrices* device = nullptr;
+    bool one_format_in_tiles = false;  // what the kernels for one architecture need
+  };
+  const ExpertTable& expert_table(std::span<const ExpertWeights> experts);
+  static bool in_tiles(const ExpertWeights& expert);  // all three, and of one format
 
   // The step's batch on the device.
   struct StepData {
@@ -119,6 +128,10 @@ class CudaBackend : public Backend {
                        const tensor::Shape& shape);
   // x rounded to the FP8 grid in groups of 128 channels, in scratch memory.
   const float* fp8_rounded(const float* x, std::int64_t n, std::int64_t d);
+  // A matrix that streams_linear() takes.
+  void stream_linear(const float* x, std::int64_t n, const Matrix& weight, int groups, float* y,
+                     bool fp8_input, bool round_output);
+  Matrix upload_tiles(const quant::HostMatrix& matrix);
   static Pool device_pool(const RowPool& pool);
   static Pool device_pool(const PagedPool& pool);
 
@@ -128,13 +141,12 @@ class CudaBackend : public Backend {
   HostCopies copies_{stream_};
   StepData step_;
   std::uint64_t moves_ = 0;  // of memory that graphs refer to
-  Scratch rounded_{&moves_}, index_scores_{&moves_}, hidden_{&moves_}, parts_{&moves_};
+  Scratch rounded_{&moves_}, index_scores_{&moves_}, hidden_{&moves_}, parts_{&moves_},
+      logits_{&moves_}, linear_workspace_{&moves_}, expert_workspace_{&moves_};
   Scratch staging_, staged_ranges_;
+  Scratch published_codes_, published_scales_;  // of the matrix that is being uploaded
+  bool tiles_ = false;                          // weights are kept in the order of tiles.h
   std::vector<StagedRange> staged_;
-  struct ExpertTable {
-    std::vector<ExpertMatrices> host;
-    const ExpertMatrices* device = nullptr;
-  };
   std::unordered_map<const void*, ExpertTable> expert_tables_;  // by the first expert's weights
   const bool use_graphs_;
   StepGraphs graphs_{stream_};

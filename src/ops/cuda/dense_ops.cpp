@@ -31,6 +31,12 @@ const float* CudaBackend::fp8_rounded(const float* x, std::int64_t n, std::int64
   return out;
 }
 
+void CudaBackend::stream_linear(const float* x, std::int64_t n, const Matrix& weight, int groups,
+                                float* y, bool fp8_input, bool round_output) {
+  auto* workspace = linear_workspace_.get<std::byte>(linear_workspace_bytes(weight, fp8_input, n));
+  launch_streamed_linear({x, weight, groups, y, fp8_input, round_output, workspace}, n, stream_);
+}
+
 void CudaBackend::linear(const LinearArgs& a) {
   const std::int64_t n = a.x.shape[0];
   check_shape(a.x, {n, a.weight.cols}, "linear.x");
@@ -38,6 +44,10 @@ void CudaBackend::linear(const LinearArgs& a) {
   if (n == 0 || a.weight.rows == 0) return;
   const bool quantize =
       numerics().release && a.quantize_input && quant::traits(a.weight.format).fp8_activations;
+  if (numerics().release && streams_linear(a.weight, 1)) {
+    stream_linear(a.x.f32(), n, a.weight, 1, a.y.f32(), quantize, a.round_output);
+    return;
+  }
   launch_linear(quantize ? fp8_rounded(a.x.f32(), n, a.weight.cols) : a.x.f32(), n, a.weight, 1,
                 a.y.f32(), numerics().release && a.round_output, stream_);
 }
@@ -49,6 +59,10 @@ void CudaBackend::grouped_linear(const GroupedLinearArgs& a) {
   check_shape(a.x, {n, a.groups * a.weight.cols}, "grouped_linear.x");
   check_shape(a.y, {n, a.weight.rows}, "grouped_linear.y");
   if (n == 0 || a.weight.rows == 0) return;
+  if (numerics().release && streams_linear(a.weight, a.groups)) {
+    stream_linear(a.x.f32(), n, a.weight, a.groups, a.y.f32(), false, true);
+    return;
+  }
   launch_linear(a.x.f32(), n, a.weight, a.groups, a.y.f32(), numerics().release, stream_);
 }
 

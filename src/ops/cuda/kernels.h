@@ -83,6 +83,22 @@ void launch_linear(const float* x, std::int64_t n, const Matrix& weight, int gro
 void launch_stream_add(const float* e, std::int64_t n, float* streams, int hc, int d, bool release,
                        cudaStream_t stream);
 
+// --- sm90/linear.cu: matrices in tiles (tiles.h) ---
+
+struct StreamedLinear {
+  const float* x;  // [n, groups * cols], on the bf16 grid
+  Matrix weight;   // [rows, cols]
+  int groups;      // row r sees the columns of group r / (rows / groups)
+  float* y;        // [n, rows]
+  bool fp8_input;  // round x to FP8 in groups of 128
+  bool round_output;
+  std::byte* workspace;  // linear_workspace_bytes(), 256-byte aligned
+};
+std::int64_t linear_workspace_bytes(const Matrix& weight, bool fp8_input, std::int64_t n);
+// Whether the matrix is one that launch_streamed_linear takes.
+bool streams_linear(const Matrix& weight, int groups);
+void launch_streamed_linear(const StreamedLinear& args, std::int64_t n, cudaStream_t stream);
+
 // --- hyper_connection.cu ---
 
 struct Boundary {
@@ -209,7 +225,8 @@ void launch_argmax_rows(const float* x, std::int64_t n, std::int64_t width, std:
 // --- moe.cu ---
 
 struct Route {
-  const float* x;  // [n, D]
+  const float* x;       // [n, D]
+  const float* logits;  // [n, E] gate . x where it is known, else null
   Matrix gate;
   const float* bias;               // [E]; null: hash routing
   const std::int32_t* hash_table;  // [vocab, chosen]; null: score routing
@@ -220,6 +237,9 @@ struct Route {
   int chosen;
 };
 void launch_route(const Route& args, std::int64_t n, cudaStream_t stream);
+// sm90/route.cu, from logits.
+bool chooses_in_registers(const Route& args);
+void launch_choose(const Route& args, std::int64_t n, cudaStream_t stream);
 
 struct ExpertMatrices {
   Matrix w1, w3, w2;
@@ -236,7 +256,7 @@ struct Experts {
   float* y;       // [n, d]
   std::int64_t d, inner;
   float limit;
-  int chosen;
+  int chosen, total;  // experts a token; experts
   bool release;
 
 #ifdef __CUDACC__
@@ -250,5 +270,12 @@ struct Experts {
 #endif
 };
 void launch_experts(const Experts& args, std::int64_t n, cudaStream_t stream);
+
+// --- sm90/experts.cu: all matrices in tiles, the routed ones of one format; release numerics. `hidden` and `parts` are unused. ---
+
+bool streams_experts(const Experts& args, quant::Format routed);
+std::int64_t expert_workspace_bytes(const Experts& args, std::int64_t n);
+void launch_streamed_experts(const Experts& args, quant::Format routed, std::int64_t n,
+                             std::byte* workspace, cudaStream_t stream);
 
 }  // namespace nibble::ops::cuda

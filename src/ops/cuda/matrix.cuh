@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "ops/cuda/numerics.cuh"
+#include "ops/cuda/tiles.h"
 #include "ops/matrix.h"
 #include "quant/f16.h"
 
@@ -62,8 +63,53 @@ __device__ __host__ inline bool takes_fp8(quant::Format format) {
          format == quant::Format::kMxfp4;
 }
 
+// Columns c .. c + 7 of row r of a matrix in tiles (tiles.h); c is a multiple of 8.
+__device__ inline void decode8_tiles(const Matrix& m, std::int64_t r, std::int64_t c,
+                                     float (&out)[kDecodeWidth]) {
+  const int width = block_cols(m.format), row = static_cast<int>(r % kBrickRows),
+            column = static_cast<int>(c % width);
+  const std::byte* brick =
+      static_cast<const std::byte*>(m.data) + brick_offset(m.format, m.rows, m.cols, r, c / width);
+  const BrickWords at = brick_words(m.format, row, column);
+  const auto word = [&](int offset) {
+    return __ldg(reinterpret_cast<const std::uint32_t*>(brick + offset));
+  };
+  if (m.format == quant::Format::kMxfp4) {
+    const std::uint32_t codes = word(at.offset), row_word = word(1024 + 4 * row);
+    const int n = static_cast<int>(row_word >> (column / 32 * 4) & 0xFu);
+    const float scale = ldexpf(__uint_as_float(row_word & 0x7F800000u), n - kFp4Bias);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t sign = codes >> (i < 4 ? 8 * i + 7 : 8 * (i - 4) + 3) & 1u;
+      out[i] = e2m1_value((codes >> (4 * i) & 7u) | sign << 3) * scale;
+    }
+  } else if (m.format == quant::Format::kFp8Block128) {
+    const float scale = __uint_as_float(word(kBrickRows * 128));
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      out[i] = e4m3_value(static_cast<std::uint8_t>(word(at.offset + i / 4 * at.stride) >>
+                                                    (8 * (i % 4)))) *
+               scale;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t pair = word(at.offset + i / 4 * 512 + i % 4 / 2 * at.stride);
+      out[i] = __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xFFFF0000u);
+    }
+  }
+}
+
 // Column c of row r as fp32.
 __device__ inline float weight_at(const Matrix& m, std::int64_t r, std::int64_t c) {
+  if (m.layout == Layout::kTiles) {
+    float eight[kDecodeWidth];
+    decode8_tiles(m, r, c / kDecodeWidth * kDecodeWidth, eight);
+    float value = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kDecodeWidth; ++i)
+      if (i == c % kDecodeWidth) value = eight[i];
+    return value;
+  }
   const auto* codes = static_cast<const std::uint8_t*>(m.data);
   switch (m.format) {
     case quant::Format::kF32:
@@ -89,6 +135,7 @@ __device__ inline float weight_at(const Matrix& m, std::int64_t r, std::int64_t 
 // allows it.
 __device__ inline void decode8(const Matrix& m, std::int64_t r, std::int64_t c,
                                float (&out)[kDecodeWidth]) {
+  if (m.layout == Layout::kTiles) return decode8_tiles(m, r, c, out);
   if (m.cols % kDecodeWidth != 0) {
 #pragma unroll
     for (int i = 0; i < kDecodeWidth; ++i) out[i] = c + i < m.cols ? weight_at(m, r, c + i) : 0.0f;

@@ -10,10 +10,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kGroup = 128;  // channels of an activation that share a scale
 
-__device__ float softplus(float x) {
-  return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
-}
-
 // A block a token: scores by warps, then the choice by the first warp, one expert a round, ties to the lower id.
 __global__ void __launch_bounds__(kThreads) route_kernel(Route p) {
   extern __shared__ float s_score[];  // [2, E]: the scores, and those still to be chosen from
@@ -32,7 +28,7 @@ __global__ void __launch_bounds__(kThreads) route_kernel(Route p) {
     float dot[1];
     warp_dots<1>(p.gate, e, p.x + t * p.gate.cols, p.gate.cols, 1, dot);
     if (lane == 0) {
-      s_score[e] = sqrtf(softplus(dot[0]));
+      s_score[e] = router_score(dot[0]);
       s_biased[e] = p.bias ? s_score[e] + p.bias[e] : 0.0f;
     }
   }

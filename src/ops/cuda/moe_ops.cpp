@@ -17,15 +17,25 @@ void CudaBackend::route(const RouteArgs& a) {
                "{} ids for {} rows", a.ids.size(), n);
   if (n == 0) return;
   const bool hash = !a.hash_table.empty();
-  const Route route{a.x.f32(),
-                    a.gate,
-                    hash ? nullptr : a.bias.f32(),
-                    hash ? a.hash_table.i32() : nullptr,
-                    a.ids.empty() ? nullptr : copies_.get(a.ids),
-                    a.scaling,
-                    a.experts.i32(),
-                    a.weights.f32(),
-                    static_cast<int>(k)};
+  Route route{a.x.f32(),
+              nullptr,
+              a.gate,
+              hash ? nullptr : a.bias.f32(),
+              hash ? a.hash_table.i32() : nullptr,
+              a.ids.empty() ? nullptr : copies_.get(a.ids),
+              a.scaling,
+              a.experts.i32(),
+              a.weights.f32(),
+              static_cast<int>(k)};
+  if (numerics().release && streams_linear(a.gate, 1)) {
+    float* logits = logits_.get<float>(n * e);
+    route.logits = logits;
+    if (chooses_in_registers(route)) {
+      stream_linear(a.x.f32(), n, a.gate, 1, logits, false, false);
+      launch_choose(route, n, stream_);
+      return;
+    }
+  }
   launch_route(route, n, stream_);
 }
 
@@ -43,20 +53,32 @@ void CudaBackend::routed_experts(const RoutedExpertsArgs& a) {
   if (n == 0) return;
   const bool release = numerics().release;
   const std::int64_t slots = n * (k + 1);
-  const Experts experts{a.x.f32(),
-                        release ? fp8_rounded(a.x.f32(), n, d) : nullptr,
-                        a.experts.i32(),
-                        a.weights.f32(),
-                        expert_table(a.routed),
-                        {a.shared.w1, a.shared.w3, a.shared.w2},
-                        hidden_.get<float>(slots * inner),
-                        parts_.get<float>(slots * d),
-                        a.y.f32(),
-                        d,
-                        inner,
-                        a.limit,
-                        static_cast<int>(k),
-                        release};
+  const ExpertTable& table = expert_table(a.routed);
+  Experts experts{a.x.f32(),
+                  nullptr,
+                  a.experts.i32(),
+                  a.weights.f32(),
+                  table.device,
+                  {a.shared.w1, a.shared.w3, a.shared.w2},
+                  nullptr,
+                  nullptr,
+                  a.y.f32(),
+                  d,
+                  inner,
+                  a.limit,
+                  static_cast<int>(k),
+                  static_cast<int>(a.routed.size()),
+                  release};
+  const quant::Format routed = a.routed[0].w1.format;
+  if (table.one_format_in_tiles && in_tiles(a.shared) && streams_experts(experts, routed)) {
+    launch_streamed_experts(experts, routed, n,
+                            expert_workspace_.get<std::byte>(expert_workspace_bytes(experts, n)),
+                            stream_);
+    return;
+  }
+  if (release) experts.x_fp8 = fp8_rounded(a.x.f32(), n, d);
+  experts.hidden = hidden_.get<float>(slots * inner);
+  experts.parts = parts_.get<float>(slots * d);
   launch_experts(experts, n, stream_);
 }
 

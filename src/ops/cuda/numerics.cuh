@@ -35,6 +35,11 @@ __device__ inline std::uint32_t sortable(float x) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
+// sqrt(softplus(x)), a router's score of its logit (deepseek-v4.md 4).
+__device__ inline float router_score(float x) {
+  return sqrtf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))));
+}
+
 // --- reductions: the order of the sum is fixed by the number of threads, never by the batch -----------------------------------
 
 __device__ inline float warp_sum(float x) {

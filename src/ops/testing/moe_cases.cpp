@@ -19,7 +19,7 @@ void route_case(OpTable& table, Format format, std::int64_t n, std::int64_t d, s
                                    experts, hash ? " by hash" : ""));
   const Weights gate =
       make_weights(table, format, experts, d, 2.0f / std::sqrt(static_cast<float>(d)));
-  const Floats x = table.normal(n * d, 1.5f), bias = table.normal(experts, 0.3f);
+  const Floats x = table.activations(n * d, 1.5f), bias = table.normal(experts, 0.3f);
   constexpr std::int64_t kVocab = 37;
   Ints hash_table;
   for (std::int64_t i = 0; i < kVocab * k; ++i)
@@ -227,7 +227,7 @@ void experts_case(OpTable& table, const ExpertFormats& routed_format,
     for (Experts& e : routed) widen(e);
     widen(shared);
   }
-  const Floats x = table.normal(n * d, 1.5f), weights = table.uniform(n * k, 0.1f, 1.5f);
+  const Floats x = table.activations(n * d, 1.5f), weights = table.uniform(n * k, 0.1f, 1.5f);
   Ints chosen;
   for (std::int64_t i = 0; i < n * k; ++i)
     chosen.push_back(table.integer(0, static_cast<std::int32_t>(experts - 1)));

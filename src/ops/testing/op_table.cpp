@@ -32,6 +32,13 @@ Floats OpTable::normal(std::int64_t count, float deviation) {
   return out;
 }
 
+Floats OpTable::activations(std::int64_t count, float deviation) {
+  Floats out = normal(count, deviation);
+  if (release())
+    for (float& x : out) x = quant::bf16_round(x);
+  return out;
+}
+
 Floats OpTable::uniform(std::int64_t count, float low, float high) {
   std::uniform_real_distribution<float> draw(low, high);
   Floats out(static_cast<std::size_t>(count));

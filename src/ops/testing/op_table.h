@@ -39,10 +39,17 @@ class OpTable {
       : subject_(subject), reference_(reference), random_(seed) {}
 
   bool release() const { return subject_.numerics().release; }
+  // The subject multiplies matrices of that shape on tensor cores, which sum products of FP8 with about 14 bits.
+  bool on_tensor_cores(OpKind op, quant::Format format, std::int64_t rows,
+                       std::int64_t cols) const {
+    return subject_.kernel(op, format, rows, cols).unit == "tensor core";
+  }
   OpReport& report() { return report_; }
 
   // Normal with the given deviation; uniform in [low, high); integers in [low, high].
   Floats normal(std::int64_t count, float deviation = 1.0f);
+  // The same as an op's activations are: on the bf16 grid in release numerics.
+  Floats activations(std::int64_t count, float deviation);
   Floats uniform(std::int64_t count, float low, float high);
   std::int32_t integer(std::int32_t low, std::int32_t high);
 
