@@ -14,6 +14,8 @@ namespace {
 
 // A sequence that went back to the queue so often gets all its pages when it starts again.
 constexpr int kMostPreemptions = 2;
+// A shorter prompt is computed as fast as it is found.
+constexpr int kLeastTwin = 32;
 // Tokens that the drafter must have seen in a row for its proposals to count: its window.
 constexpr int kDrafterContext = 128;
 
@@ -117,9 +119,25 @@ bool Batcher::start(Sequence& s) {
   return true;
 }
 
+// The same prompt is being computed: in a moment it can be taken from the prefix cache. (Choices of one call come like this.)
+bool Batcher::waits_for_twin(const Sequence& s) const {
+  if (options_.snapshot_bytes == 0 || s.request.prompt_logprobs || s.prompt_len() < kLeastTwin)
+    return false;
+  return std::any_of(running_.begin(), running_.end(), [&](const SequencePtr& other) {
+    return other->device_len < other->prompt_len() &&
+           other->request.cache_salt == s.request.cache_salt &&
+           other->request.prompt == s.request.prompt;
+  });
+}
+
 void Batcher::admit(std::vector<Event>& events) {
-  while (!waiting_.empty() && !free_slots_.empty()) {
-    Sequence& s = *waiting_.front();
+  for (std::size_t next = 0; next < waiting_.size() && !free_slots_.empty();) {
+    Sequence& s = *waiting_[next];
+    if (waits_for_twin(s)) {
+      ++next;
+      continue;
+    }
+    const auto place = waiting_.begin() + static_cast<std::ptrdiff_t>(next);
     try {
       if (!start(s)) return;
     } catch (const DeviceLost&) {
@@ -128,7 +146,7 @@ void Batcher::admit(std::vector<Event>& events) {
       spdlog::error("a request could not start: {}", error.what());
       cache_.release(s);
       events.push_back(failed_event(s, {StatusCode::kInternal, error.what(), ""}));
-      waiting_.pop_front();
+      waiting_.erase(place);
       continue;
     }
     if (s.preemptions == 0) {
@@ -138,9 +156,9 @@ void Batcher::admit(std::vector<Event>& events) {
     const auto before = [](const SequencePtr& a, const SequencePtr& b) {
       return a->arrival < b->arrival;
     };
-    const auto at = std::upper_bound(running_.begin(), running_.end(), waiting_.front(), before);
-    running_.insert(at, std::move(waiting_.front()));
-    waiting_.pop_front();
+    const auto at = std::upper_bound(running_.begin(), running_.end(), *place, before);
+    running_.insert(at, std::move(*place));
+    waiting_.erase(place);
   }
 }
 

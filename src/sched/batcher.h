@@ -17,7 +17,8 @@
 
 namespace nibble::sched {
 
-// Requests start in the order of their arrival, when a slot and pages for the whole prompt are there. A step is every decoding
+// Requests start in the order of their arrival, when a slot and pages for the whole prompt are there; one whose prompt is just being
+// computed for another waits for that. A step is every decoding
 // sequence with its drafts, and chunks of prompts as far as the budget goes. When pages run out, prefixes that nobody uses go
 // first; then the sequence that came last goes back to the queue and later recomputes its tokens, which gives the same ones. The
 // third time a sequence starts it gets all pages it can ever need and stays.
@@ -51,6 +52,7 @@ class Batcher {
   using SequencePtr = std::unique_ptr<Sequence>;
 
   void admit(std::vector<Event>& events);
+  bool waits_for_twin(const Sequence& s) const;
   bool start(Sequence& s);
   std::size_t index_of(const Sequence& s) const;  // in running_
   // Takes a running sequence off the model; the caller moves it on.

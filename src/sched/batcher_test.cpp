@@ -226,6 +226,21 @@ TEST(Batcher, TheSamePromptAgainIsComputedFromItsLastToken) {
   sim.check_all();
 }
 
+// Choices of one call: the prompt is computed once, and whoever comes behind them does not wait for that.
+TEST(Batcher, TheSamePromptAtOnceIsComputedOnce) {
+  Simulation sim(WitnessSpec{});
+  for (RequestId id = 1; id <= 3; ++id) sim.add(request(id, 300, 8));
+  sim.add(request(4, 20, 2, 9));
+  sim.step();
+  EXPECT_EQ(sim.batcher.stats().running, 2);
+  sim.finish();
+  EXPECT_EQ(sim.replies[1].usage.cached_tokens, 0);
+  EXPECT_EQ(sim.replies[2].usage.cached_tokens, 299);
+  EXPECT_EQ(sim.replies[3].usage.cached_tokens, 299);
+  EXPECT_EQ(sim.batcher.stats().prompt_tokens, 300u + 1u + 1u + 20u);
+  sim.check_all();
+}
+
 // A system prompt that different questions follow: the second one finds where they part, the third starts there.
 TEST(Batcher, ASharedBeginningIsFoundByTheThird) {
   for (const int shared : {40, 300, 512}) {

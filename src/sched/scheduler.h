@@ -24,6 +24,7 @@ class Scheduler : public Engine {
 
   const ModelInfo& info() const override { return model_->info(); }
   EngineStats stats() const override;
+  using Engine::submit;
   Result<std::monostate> submit(std::vector<Request> requests) override;
   void cancel(RequestId id) override;
   void reset_prefix_cache() override;
