@@ -160,7 +160,9 @@ TEST_P(StepGraphTest, SameBitsInEveryBucketAndNothingElseIsTouched) {
     const auto parts = some();
     const Step step = make_step(parts);
     ASSERT_NO_FATAL_FAILURE(step_both(step, integer(0, 4))) << "round " << round;
-    if (round % 5 == 0) ASSERT_NO_FATAL_FAILURE(step_both(step, 4)) << "again, round " << round;
+    if (round % 5 == 0) {
+      ASSERT_NO_FATAL_FAILURE(step_both(step, 4)) << "again, round " << round;
+    }
     for (const auto& [sequence, rows] : parts)
       if (sequence->length + 2 * kWidest < kLength) sequence->length += integer(1, rows);
   }

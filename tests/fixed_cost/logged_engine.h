@@ -24,6 +24,7 @@ class LoggedEngine final : public Engine {
   void reset_prefix_cache() override { engine_->reset_prefix_cache(); }
   // Takes the events out on the scheduler's thread, to know the moment, and keeps them for take_events().
   void on_events(std::function<void()> notify) override;
+  std::string failure() const override { return engine_->failure(); }
   std::vector<Event> take_events() override;
 
   // A line an event with tokens: seed, tokens so far, nanoseconds of CLOCK_MONOTONIC.
