@@ -8,14 +8,16 @@
 
 namespace nibble::ops {
 
-// y = W x with W [rows, cols]. Layout of the published file unless a backend says otherwise (its
-// own upload decides):
+enum class Layout : std::uint8_t {
+  kPublished,
+  kTiles,  // an order of the backend's own: ops/cuda/tiles.h
+};
+
+// y = W x with W [rows, cols]. Bytes of kPublished, that of the published file:
 //   kF32, kBf16                row-major
 //   kFp8Block128, kFp8Block32  row-major E4M3, scales [ceil(rows/b), ceil(cols/b)]
 //   kMxfp4, kNvfp4, kInt4*     rows of cols/2 bytes (low nibble = even column), scales [rows, cols/group]
 // Types of scales, and the rest of the arithmetic: quant/matrix_format.h.
-enum class Layout : std::uint8_t { kPublished, kTiles };
-
 struct Matrix {
   quant::Format format = quant::Format::kF32;
   std::int64_t rows = 0;
