@@ -10,7 +10,8 @@ void CudaBackend::embed(const EmbedArgs& a) {
   const auto n = static_cast<std::int64_t>(a.ids.size());
   check_shape(a.streams, {n, a.streams.shape[1], a.streams.shape[2]}, "embed.streams");
   for (const TokenId id : a.ids)
-    NIBBLE_CHECK(id >= 0 && id < a.table.rows, "token id {} of {}", id, a.table.rows);
+    NIBBLE_CHECK((id >= 0 && id < a.table.rows) || id == kPaddingId, "token id {} of {}", id,
+                 a.table.rows);
   if (n == 0) return;
   launch_embed(copies_.get(a.ids), n, a.table, a.streams.f32(),
                static_cast<int>(a.streams.shape[1]), static_cast<int>(a.streams.shape[2]), stream_);
