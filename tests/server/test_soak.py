@@ -1,6 +1,6 @@
 """Thousands of requests of every kind at once, into a server short of pages and of queue: nothing is left behind.
 
-2,000 requests; 24,000 with NIBBLE_TEST_LONG=1, 200 with NIBBLE_TEST_SHORT=1 (sanitizers).
+2,000 requests; 24,000 with NIBBLE_TEST_LONG=1, 60 with NIBBLE_TEST_SHORT=1 (sanitizers).
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from conftest import PATIENCE_S, Server, eventually, http
 
-COUNT = 24000 if os.environ.get("NIBBLE_TEST_LONG") else 200 if os.environ.get("NIBBLE_TEST_SHORT") else 2000
+COUNT = 24000 if os.environ.get("NIBBLE_TEST_LONG") else 60 if os.environ.get("NIBBLE_TEST_SHORT") else 2000
 AT_ONCE = 48
 TOPICS = ["Please answer briefly. " * 50, "Please answer briefly. " * 12, "You are a helpful assistant. " * 5, ""]
 
