@@ -75,6 +75,14 @@ const char* kv_name(ops::RowFormat format) {
   }
 }
 
+// Never silently slow: what of a GPU's step leaves the tensor cores.
+std::string off_tensor_cores(const std::vector<KernelChoice>& kernels) {
+  std::string note = "not on tensor cores yet: attention and the choice of its entries";
+  for (const KernelChoice& row : kernels)
+    if (row.unit != "tensor core") note += fmt::format(", {} ({})", row.layer_kind, row.kernel);
+  return note + ": expect less than this GPU's speed";
+}
+
 std::string fingerprint(const ModelInfo& info) {
   // Everything that may change an answer's bits: the model's name and size, the kernels, the
   // rounding.
@@ -126,10 +134,7 @@ std::unique_ptr<ModelRunner> ModelRunner::load(const EngineOptions& options, int
   info.drafting = options.draft && drafter_layers(weights) > 0;
   info.kernels = weights.kernels;
   info.notes = weights.notes;
-  if (device == DeviceKind::kCuda)
-    info.notes.push_back(
-        "the CUDA backend has plain kernels only so far, none on tensor cores: expect a small part "
-        "of this GPU's speed");
+  if (device == DeviceKind::kCuda) info.notes.push_back(off_tensor_cores(info.kernels));
   for (const auto& notes : {files.notes(), binder.notes()})
     info.notes.insert(info.notes.end(), notes.begin(), notes.end());
   info.fingerprint = fingerprint(info);
