@@ -468,7 +468,7 @@ TEST_P(EngineTest, PreemptedIsTheSameAsAlone) {
       for (std::size_t i = 0; i < reply.generated.size(); ++i)
         ASSERT_EQ(reply.generated[i].logprob, expected.generated[i].logprob) << id << " at " << i;
     }
-    EXPECT_EQ(engine->stats().preemptions > 0, scarce && tokens > 100);
+    EXPECT_EQ(engine->stats().preemptions > 0, scarce);
     EXPECT_EQ(engine->stats().pages_sequences, 0);
   }
 }
