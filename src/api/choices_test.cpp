@@ -25,16 +25,6 @@ std::string complete(const std::string& rest) {
   return R"({"prompt":[5,6,7],"max_tokens":1000,)" + rest + "}";
 }
 
-template <typename Condition>
-bool eventually(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(milliseconds(2));
-  }
-  return true;
-}
-
 // Which choice a request is: told by its seed.
 std::size_t choice_of(const Request& request) {
   int index = 0;
@@ -50,17 +40,6 @@ TestServerOptions answering(const std::vector<std::string>& texts, int tokens_pe
     return script_ids(texts.at(choice_of(request)));
   };
   options.engine.tokens_per_step = tokens_per_step;
-  return options;
-}
-
-TestServerOptions endless() {
-  TestServerOptions options;
-  options.context = 1000000;
-  options.engine.script = [](const Request&) {
-    return std::vector<TokenId>(200000, script_ids("a")[0]);
-  };
-  options.engine.step_time = std::chrono::microseconds(200);
-  options.server.tick = milliseconds(20);
   return options;
 }
 

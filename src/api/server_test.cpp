@@ -23,27 +23,6 @@ const std::string kAskStream =
 // A limit on what may go wrong, not a measure of speed.
 constexpr milliseconds kSoon{20000};
 
-template <typename Condition>
-bool eventually(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + kSoon;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(milliseconds(2));
-  }
-  return true;
-}
-
-TestServerOptions endless() {
-  TestServerOptions options;
-  options.context = 1000000;
-  options.engine.script = [](const Request&) {
-    return std::vector<TokenId>(200000, script_ids("a")[0]);
-  };
-  options.engine.step_time = std::chrono::microseconds(200);
-  options.server.tick = milliseconds(20);
-  return options;
-}
-
 double metric(TestServer& server, const std::string& name) {
   RawClient client(server.port());
   const std::string text = "\n" + client.get("/metrics").body;

@@ -1,5 +1,6 @@
 #include "api/testing/test_server.h"
 
+#include <chrono>
 #include <utility>
 
 #include "text/encoder_profile.h"
@@ -56,6 +57,26 @@ std::vector<TokenId> script_ids(const std::string& text) {
 }
 
 TestServer::TestServer(const std::string& answer) : TestServer(answering(answer)) {}
+
+TestServerOptions endless() {
+  TestServerOptions options;
+  options.context = 1000000;
+  options.engine.script = [](const Request&) {
+    return std::vector<TokenId>(200000, script_ids("a")[0]);
+  };
+  options.engine.step_time = std::chrono::microseconds(200);
+  options.server.tick = std::chrono::milliseconds(20);
+  return options;
+}
+
+bool eventually(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
 
 TestServer::TestServer(TestServerOptions options) {
   options.server.port = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -28,6 +29,12 @@ struct TestServerOptions {
   // When valid, loading waits for it.
   std::shared_future<void> gate;
 };
+
+// Answers that do not end by themselves: a token every 0.2 ms, up to 200,000.
+TestServerOptions endless();
+
+// Whether the condition holds within 20 s.
+bool eventually(const std::function<bool()>& condition);
 
 class TestServer {
  public:
